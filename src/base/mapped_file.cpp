@@ -1,0 +1,93 @@
+#include "base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/text_escape.h"
+
+namespace honeycrisp {
+namespace {
+
+struct FileDescriptor {
+  int fd;
+  ~FileDescriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+tl::unexpected<Error> os_error(const std::string& path, const char* what) {
+  const int code = errno;
+  return fail(code == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, "{}: {}: {}", escape_for_display(path), what,
+              std::strerror(code));
+}
+
+}  // namespace
+
+Result<MappedFile> MappedFile::open(const std::string& path, Mode mode) {
+  // O_NONBLOCK: opening a FIFO without a writer must not hang; it has no effect on regular files.
+  FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.fd < 0) return os_error(path, "cannot open");
+  struct stat info {};
+  if (::fstat(file.fd, &info) != 0) return os_error(path, "cannot stat");
+  if (S_ISDIR(info.st_mode)) return invalid("{}: is a directory, expected a file", escape_for_display(path));
+  if (!S_ISREG(info.st_mode)) return invalid("{}: is not a regular file", escape_for_display(path));
+
+  MappedFile result;
+  result.path_ = path;
+  result.size_ = size_t(info.st_size);
+  if (result.size_ == 0) return result;
+  if (mode == Mode::kMap) {
+    void* p = ::mmap(nullptr, result.size_, PROT_READ, MAP_PRIVATE, file.fd, 0);
+    if (p == MAP_FAILED) return os_error(path, "cannot map (try --no-mmap)");
+    result.data_ = static_cast<const std::byte*>(p);
+    result.mapped_ = true;
+    return result;
+  }
+  auto* buffer = static_cast<std::byte*>(::operator new(result.size_, std::align_val_t{64}, std::nothrow));
+  if (buffer == nullptr)
+    return fail(ErrorCode::kOutOfMemory, "{}: {} bytes of memory are not available", escape_for_display(path),
+                result.size_);
+  result.data_ = buffer;
+  for (size_t done = 0; done < result.size_;) {
+    const ssize_t n = ::pread(file.fd, buffer + done, result.size_ - done, off_t(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return os_error(path, "cannot read");
+    if (n == 0) return fail(ErrorCode::kIo, "{}: the file shrank while it was read", escape_for_display(path));
+    done += size_t(n);
+  }
+  return result;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(mapped_, other.mapped_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ == nullptr) return;
+  if (mapped_)
+    ::munmap(const_cast<std::byte*>(data_), size_);
+  else
+    ::operator delete(const_cast<std::byte*>(data_), std::align_val_t{64});
+}
+
+void MappedFile::release(size_t offset, size_t length) const {
+  if (!mapped_ || length == 0 || offset >= size_) return;
+  const size_t page = size_t(::sysconf(_SC_PAGESIZE));
+  const size_t begin = (offset + page - 1) / page * page, end = (offset + length) / page * page;
+  if (end > begin) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+}
+
+}  // namespace honeycrisp
