@@ -10,14 +10,14 @@
 namespace honeycrisp {
 
 enum class ErrorCode {
-  kInvalidInput,    // a file, argument or request is malformed or contradicts itself
-  kUnsupported,     // well-formed, but this build or machine cannot do it
-  kNotFound,        // a file, model, tensor or key that was asked for is absent
-  kIo,              // the operating system or the network failed
-  kOutOfMemory,     // host or device memory (or a configured budget) is exhausted
-  kContextFull,     // the sequence has reached its context length
-  kCancelled,       // the caller asked to stop
-  kInternal,        // a fault of ours: please report it
+  kInvalidInput,  // a file, argument or request is malformed or contradicts itself
+  kUnsupported,   // well-formed, but this build or machine cannot do it
+  kNotFound,      // a file, model, tensor or key that was asked for is absent
+  kIo,            // the operating system or the network failed
+  kOutOfMemory,   // host or device memory (or a configured budget) is exhausted
+  kContextFull,   // the sequence has reached its context length
+  kCancelled,     // the caller asked to stop
+  kInternal,      // a fault of ours: please report it
 };
 
 struct Error {

@@ -1,0 +1,130 @@
+// The public C++ API: an Engine is a loaded model, a Session is one timeline of tokens in it.
+// No tensor, backend or file type leaks through here. Thread rule: an Engine may be shared; calls that compute
+// (append, decode, fork, rewind) are serialized inside it. A Session belongs to one caller at a time.
+//
+//   auto engine = honeycrisp::Engine::load("model.gguf");
+//   auto session = (*engine)->new_session();
+//   session->append((*engine)->tokenize("The capital of France is").value());
+//   auto sampler = honeycrisp::Sampler::create({}, (*engine)->info().vocabulary);
+//   honeycrisp::Token next = sampler->sample(session->logits()).value();
+#pragma once
+
+#include "honeycrisp/result.h"
+#include "honeycrisp/sampling.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace honeycrisp {
+
+enum class KvType { kF16, kF32, kQ8_0 };
+/// "f16", "f32", "q8_0".
+Result<KvType> parse_kv_type(std::string_view name);
+
+struct EngineOptions {
+  std::string backend = "auto";  // a name from backend_names()
+  uint32_t context = 0;          // positions per session; 0: min(the model's own, 8192)
+  KvType kv_type = KvType::kF16;
+  uint32_t threads = 0;  // 0: physical cores inside affinity and cgroup quota
+  uint32_t chunk = 512;  // most prompt positions computed at once; never changes a bit of the result
+  bool mmap = true;
+  uint64_t kv_memory_limit = 0;  // bytes of KV pages over all sessions; 0: what `context` needs for max_sessions
+  uint32_t max_sessions = 16;
+  std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of weights taken in
+};
+
+struct ModelInfo {
+  std::string path, name, architecture, quantization;  // quantization: e.g. "Q4_1 (96 %), Q8_0"
+  std::string backend;                                 // what runs it: name, device, instruction set, threads
+  uint64_t parameters = 0;
+  uint64_t file_bytes = 0;
+  uint64_t weight_bytes_per_token = 0;  // read by one decoded token
+  uint64_t kv_bytes_per_token = 0;      // of cache, per position
+  uint32_t layers = 0, width = 0, vocabulary = 0;
+  uint32_t trained_context = 0;  // the model's own
+  uint32_t context = 0;          // of a session here
+  bool has_vocabulary = false;
+  bool has_chat_template = false;
+};
+
+/// Names accepted by EngineOptions::backend besides "auto".
+std::vector<std::string> backend_names();
+
+class Engine;
+
+/// One timeline of tokens with its KV pages. Movable; closing it frees the pages.
+class Session {
+ public:
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  ~Session();
+
+  /// Computes prompt tokens after the current end, in chunks. Afterwards logits() belongs to the last one.
+  /// Errors: kContextFull (with both numbers, before anything is computed), kInvalidInput for an id outside the
+  /// vocabulary. `should_stop` is asked between chunks; true ends with kCancelled and keeps what was computed.
+  Result<void> append(std::span<const Token> tokens, const std::function<bool()>& should_stop = {});
+  /// The same, and the logits of every given token: out is [tokens][vocabulary].
+  Result<void> append_all_logits(std::span<const Token> tokens, std::span<float> out);
+  /// Computes one generated token. The same bits as append() on this backend unless info says otherwise.
+  Result<void> decode(Token token);
+
+  std::span<const float> logits() const;  // [vocabulary] of the last computed token; empty before the first
+  std::span<const Token> tokens() const;  // the timeline so far
+  uint32_t position() const;              // tokens().size()
+
+  /// A second timeline with the same past; pages are shared until one side writes.
+  Result<Session> fork() const;
+  /// Forgets everything from `position` on. logits() is empty until the next token unless nothing changed.
+  Result<void> rewind(uint32_t position);
+
+ private:
+  friend class Engine;
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// One session's next tokens in a batched step.
+struct Feed {
+  Session* session = nullptr;
+  std::span<const Token> tokens;
+  bool generated = false;  // decode rows rather than prompt rows
+};
+
+class Engine {
+ public:
+  /// Loads a model from a GGUF file (any shard of a split model). The error names the file and what is wrong.
+  static Result<std::shared_ptr<Engine>> load(const std::string& path, EngineOptions options = {});
+  ~Engine();
+
+  const ModelInfo& info() const;
+
+  /// Token ids of a text, without BOS or EOS.
+  Result<std::vector<Token>> tokenize(std::string_view text, bool parse_special = false) const;
+  /// A raw prompt: tokenize(), with BOS before it where the model asks for one and the text does not begin with it.
+  Result<std::vector<Token>> tokenize_prompt(std::string_view text, bool parse_special = true) const;
+  std::string detokenize(std::span<const Token> tokens, bool with_special = false) const;
+  bool is_end_of_generation(Token token) const;
+  std::vector<Token> end_of_generation() const;
+
+  Result<Session> new_session();
+  /// Computes several sessions' tokens in one batch (all or none). Each session then has the logits of its last token.
+  Result<void> step(std::span<const Feed> feeds);
+
+  /// For the applications of this project, which need the tokenizer, the template and the program.
+  struct Internals;
+  const Internals& internals() const;
+
+ private:
+  friend class Session;
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace honeycrisp

@@ -1,0 +1,109 @@
+// What a backend is: plan a Program (say what would run where), compile it (take the weights in), step a Batch.
+// Owns the meaning of rows, pages and roles. Knows nothing of sequences' policies, sampling or text (src/engine does).
+#pragma once
+
+#include "base/result.h"
+#include "program/program.h"
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace honeycrisp::backend {
+
+using PageId = uint32_t;
+inline constexpr PageId kNoPage = UINT32_MAX;
+
+/// Whether a row is part of a given prompt or was generated. A GPU may use matrix units, with other bits, for prompts.
+enum class Role : uint8_t { kPrompt, kGenerated };
+
+enum class CacheType : uint8_t { kF16, kF32, kQ8_0 };
+std::string_view to_string(CacheType type);
+/// Bytes of `elements` values (a multiple of 32 for q8_0) in the cache.
+uint64_t cache_bytes(CacheType type, uint64_t elements);
+
+/// One position to compute.
+struct Row {
+  int32_t token = 0;      // 0 ≤ token < vocabulary: checked by the engine
+  uint32_t position = 0;  // from 0
+  uint32_t sequence = 0;  // index into Batch::sequences
+  bool wants_logits = false;
+  Role role = Role::kPrompt;
+};
+
+/// Where a sequence's keys and values live: per pool, the page of each run of kPagePositions positions. Entries that a
+/// sliding window has passed may be kNoPage.
+struct SequencePages {
+  std::vector<std::span<const PageId>> tables;  // [pools][positions / kPagePositions]
+};
+
+/// Rows of a sequence appear in ascending, consecutive positions; rows of several sequences may follow each other.
+/// Every page that a row writes or reads is present, and written by no other sequence.
+struct Batch {
+  std::span<const Row> rows;
+  std::span<const SequencePages> sequences;
+};
+
+struct CompileOptions {
+  CacheType cache_type = CacheType::kF16;
+  uint32_t threads = 0;                                         // 0: the backend's default
+  uint32_t max_rows = 512;                                      // most rows of a Batch
+  uint32_t max_positions = 0;                                   // context length
+  std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of weights taken in; may be empty
+};
+
+/// How one step of the program runs on a backend.
+struct StepPlan {
+  std::string kernel;        // e.g. "project.q4_1.avx2"
+  std::string why_not_fast;  // empty: the fast path
+  uint32_t launches = 0;     // kernel launches on a GPU; passes of the thread pool on a CPU
+  uint32_t barriers = 0;
+};
+struct Plan {
+  std::string backend;          // name, device, instruction set
+  std::vector<StepPlan> steps;  // parallel to Program::steps
+};
+
+/// A compiled program with its weights and its share of the KV cache. One caller at a time.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  /// Makes pages [0, n_pages) of the pool exist. Error: out of memory, with the sizes.
+  virtual Result<void> reserve_pages(uint32_t pool, uint32_t n_pages) = 0;
+  /// Bytes of one page: all layers of the pool, keys and values.
+  virtual uint64_t page_bytes(uint32_t pool) const = 0;
+  /// Copies a page within its pool (fork in the middle of a page).
+  virtual void copy_page(uint32_t pool, PageId from, PageId to) = 0;
+
+  /// Computes the rows and writes logits [rows that want them, in order][vocabulary].
+  virtual Result<void> step(const Batch& batch, std::span<float> logits) = 0;
+
+  virtual const Plan& plan() const = 0;
+  /// Bytes held besides the mapped file and the KV pages.
+  virtual uint64_t memory_bytes() const = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;  // as in --backend
+  virtual std::string describe() const = 0;   // device, instruction set, threads: one line
+  /// Whether it can run on this machine; the error says why not.
+  virtual Result<void> available() const = 0;
+  /// What would run where, without touching weights. Error: the program cannot run here at all.
+  virtual Result<Plan> plan(const program::Program& program, const CompileOptions& options) const = 0;
+  /// `program` must outlive the executor.
+  virtual Result<std::unique_ptr<Executor>> compile(const program::Program& program,
+                                                    const CompileOptions& options) const = 0;
+};
+
+/// All backends of this build, best first.
+std::span<const Backend* const> all_backends();
+/// By name; "auto" is the first available one. The error lists the names.
+Result<const Backend*> find_backend(std::string_view name);
+
+}  // namespace honeycrisp::backend

@@ -1,0 +1,23 @@
+// Shape check of a Program, grouping of its caches, and byte counts.
+#pragma once
+
+#include "base/result.h"
+#include "program/program.h"
+
+namespace honeycrisp::program {
+
+/// Groups the cache layers into pools of one geometry and window; fills in Program::pools and each CacheLayer's place.
+void assign_pools(Program& program);
+
+/// Verifies that every op's shapes, references and reads-after-writes hold. An error names the step. Backends may rely
+/// on a checked Program and only CHECK.
+Result<void> check(const Program& program);
+
+/// Bytes of weights that one row of a step reads in this op (an Embed reads one row of its table).
+uint64_t weight_bytes(const Program& program, const Op& op);
+/// The same, all ops: what a decoded token reads besides its cache.
+uint64_t weight_bytes(const Program& program);
+/// Bytes of all distinct weights (a tied embedding once).
+uint64_t resident_bytes(const Program& program);
+
+}  // namespace honeycrisp::program
