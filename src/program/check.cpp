@@ -1,0 +1,266 @@
+#include "program/check.h"
+
+#include "base/checked.h"
+
+#include <algorithm>
+
+namespace honeycrisp::program {
+namespace {
+
+// Walks the steps in order and remembers which columns of each buffer hold a value.
+class Checker {
+ public:
+  explicit Checker(const Program& program) : program_(program) {
+    for (const Buffer& b : program.buffers) written_.emplace_back(b.width, false);
+  }
+
+  Result<void> run() {
+    for (const Weight& w : program_.weights) HC_TRY(weight(w));
+    for (const CacheLayer& c : program_.caches) HC_TRY(cache(c));
+    for (const Rope& r : program_.ropes)
+      if (r.inverse_frequency.empty()) return invalid("a rope table without pairs");
+    appended_.assign(program_.caches.size(), false);
+    bool has_logits = false;
+    for (const Step& step : program_.steps) {
+      has_logits = std::holds_alternative<Logits>(step.op);
+      auto result = std::visit([&](const auto& op) { return this->op(op); }, step.op);
+      if (!result) return invalid("{}: {}", step.label, result.error().message);
+      if (step.layer && *step.layer >= program_.n_layers)
+        return invalid("{}: layer {} of {}", step.label, *step.layer, program_.n_layers);
+    }
+    if (!has_logits) return invalid("the program does not end in logits");
+    return {};
+  }
+
+ private:
+  Result<void> weight(const Weight& w) {
+    const auto& f = quant::info(w.format);
+    if (w.cols == 0 || w.rows == 0 || w.slices == 0) return invalid("weight {}: an empty dimension", w.name);
+    if (w.cols % f.block_elements != 0)
+      return invalid("weight {}: {} columns are no multiple of {}'s block of {}", w.name, w.cols, f.name,
+                     f.block_elements);
+    const auto rows = checked_mul<uint64_t>(w.rows, w.slices);
+    const auto bytes = rows ? checked_mul(*rows, w.row_bytes()) : std::nullopt;
+    if (!bytes || *bytes != w.bytes) return invalid("weight {}: {} bytes do not match its shape", w.name, w.bytes);
+    return {};
+  }
+
+  Result<void> cache(const CacheLayer& c) {
+    if (c.n_kv_heads == 0 || c.key_dim == 0 || c.value_dim == 0) return invalid("a cache layer without a geometry");
+    return {};
+  }
+
+  Result<void> vector(VectorId id, size_t size, const char* what) {
+    if (id >= program_.vectors.size()) return invalid("{}: no such vector", what);
+    const Vector& v = program_.vectors[id];
+    if (v.values.size() != size)
+      return invalid("{} {} has {} values, expected {}", what, v.name, v.values.size(), size);
+    return {};
+  }
+  Result<void> norm(const std::optional<Norm>& n, size_t size, const char* what) {
+    if (!n) return {};
+    if (!(n->eps >= 0)) return invalid("{}: epsilon {} is not a number ≥ 0", what, n->eps);
+    if (n->weight) return vector(*n->weight, size, what);
+    return {};
+  }
+
+  Result<void> matrix(const Matrix& m, uint32_t cols, const char* what) {
+    if (m.weight >= program_.weights.size()) return invalid("{}: no such weight", what);
+    const Weight& w = program_.weight(m);
+    if (w.slices != 1) return invalid("{} {} is three-dimensional", what, w.name);
+    if (m.rows == 0 || m.first_row > w.rows || m.rows > w.rows - m.first_row)
+      return invalid("{} {} has {} rows, needs {} from {}", what, w.name, w.rows, m.rows, m.first_row);
+    if (w.cols != cols) return invalid("{} {} has {} columns, its input {}", what, w.name, w.cols, cols);
+    return {};
+  }
+
+  Result<void> slice(const Slice& s, const char* what) {
+    if (s.buffer >= program_.buffers.size()) return invalid("{}: no such buffer", what);
+    const Buffer& b = program_.buffers[s.buffer];
+    if (s.width == 0 || s.column > b.width || s.width > b.width - s.column)
+      return invalid("{}: columns {}+{} are outside buffer {} of {}", what, s.column, s.width, b.name, b.width);
+    return {};
+  }
+  Result<void> reads(const Slice& s, const char* what) {
+    HC_TRY(slice(s, what));
+    const auto& columns = written_[s.buffer];
+    if (!std::all_of(columns.begin() + s.column, columns.begin() + s.column + s.width, [](bool b) { return b; }))
+      return invalid("{}: buffer {} is read before it was written", what, program_.buffers[s.buffer].name);
+    return {};
+  }
+  Result<void> writes(const Slice& s, const char* what) {
+    HC_TRY(slice(s, what));
+    auto& columns = written_[s.buffer];
+    std::fill(columns.begin() + s.column, columns.begin() + s.column + s.width, true);
+    return {};
+  }
+  Result<void> width(const Slice& s, uint64_t expected, const char* what) {
+    if (s.width != expected) return invalid("{}: {} columns, expected {}", what, s.width, expected);
+    return {};
+  }
+
+  Result<void> op(const Embed& e) {
+    HC_TRY(matrix(e.table, e.out.width, "embedding table"));
+    return writes(e.out, "output");
+  }
+
+  Result<void> op(const Project& p) {
+    HC_TRY(reads(p.in, "input"));
+    HC_TRY(norm(p.input_norm, p.in.width, "input norm"));
+    if (p.matrices.empty() || p.matrices.size() > kMaxMatrices)
+      return invalid("{} matrices, expected 1 to {}", p.matrices.size(), kMaxMatrices);
+    if (p.biases.size() != p.matrices.size())
+      return invalid("{} biases for {} matrices", p.biases.size(), p.matrices.size());
+    for (size_t i = 0; i < p.matrices.size(); ++i) {
+      HC_TRY(matrix(p.matrices[i], p.in.width, "matrix"));
+      if (p.biases[i]) HC_TRY(vector(*p.biases[i], p.matrices[i].rows, "bias"));
+    }
+    return std::visit([&](const auto& e) { return ending(p, e); }, p.ending);
+  }
+
+  Result<void> ending(const Project& p, const Store& s) {
+    if (s.outs.size() != p.matrices.size())
+      return invalid("{} outputs for {} matrices", s.outs.size(), p.matrices.size());
+    for (size_t i = 0; i < s.outs.size(); ++i) {
+      const uint32_t rows = p.matrices[i].rows, run = s.norm_width == 0 ? rows : s.norm_width;
+      HC_TRY(width(s.outs[i], rows, "output"));
+      if (s.norm && rows % run != 0) return invalid("norm width {} does not divide {} outputs", run, rows);
+      HC_TRY(norm(s.norm, run, "output norm"));
+      if (s.add) {
+        HC_TRY(reads(*s.add, "addend"));
+        HC_TRY(width(*s.add, rows, "addend"));
+      }
+    }
+    for (const Slice& out : s.outs) HC_TRY(writes(out, "output"));
+    return {};
+  }
+
+  Result<void> ending(const Project& p, const Gate& g) {
+    const uint32_t rows = p.matrices[0].rows;
+    const size_t expected = g.operand ? 1 : 2;
+    if (p.matrices.size() != expected) return invalid("{} matrices, the gate needs {}", p.matrices.size(), expected);
+    if (g.operand) {
+      HC_TRY(reads(*g.operand, "gate's operand"));
+      HC_TRY(width(*g.operand, rows, "gate's operand"));
+    } else if (p.matrices[1].rows != rows) {
+      return invalid("gate has {} rows, up has {}", rows, p.matrices[1].rows);
+    }
+    HC_TRY(width(g.out, rows, "output"));
+    return writes(g.out, "output");
+  }
+
+  Result<void> ending(const Project& p, const Residual& r) {
+    if (p.matrices.size() != 1) return invalid("{} matrices, a residual takes 1", p.matrices.size());
+    HC_TRY(reads(r.x, "residual"));
+    HC_TRY(width(r.x, p.matrices[0].rows, "residual"));
+    return norm(r.post_norm, p.matrices[0].rows, "post norm");
+  }
+
+  Result<void> op(const Attend& a) {
+    if (a.cache >= program_.caches.size()) return invalid("no such cache layer");
+    const CacheLayer& c = program_.cache(a);
+    if (a.n_heads == 0 || a.n_heads % c.n_kv_heads != 0)
+      return invalid("{} heads are no multiple of {} KV heads", a.n_heads, c.n_kv_heads);
+    const uint64_t q_width = uint64_t{a.n_heads} * c.key_dim, k_width = uint64_t{c.n_kv_heads} * c.key_dim;
+    HC_TRY(reads(a.q, "q"));
+    HC_TRY(width(a.q, q_width * (a.output_gate ? 2 : 1), "q"));
+    if (a.k) {
+      HC_TRY(reads(*a.k, "k"));
+      HC_TRY(width(*a.k, k_width, "k"));
+      if (a.v) {
+        HC_TRY(reads(*a.v, "v"));
+        HC_TRY(width(*a.v, uint64_t{c.n_kv_heads} * c.value_dim, "v"));
+      } else if (c.key_dim != c.value_dim) {
+        return invalid("V is K, but their head sizes differ: {} and {}", c.key_dim, c.value_dim);
+      }
+      if (appended_[a.cache]) return invalid("cache layer {} is appended to twice", a.cache);
+      appended_[a.cache] = true;
+    } else {
+      if (a.v) return invalid("v without k");
+      if (!appended_[a.cache]) return invalid("cache layer {} is read before it was appended to", a.cache);
+    }
+    HC_TRY(norm(a.q_norm, a.norm_whole_projection ? q_width : c.key_dim, "q norm"));
+    HC_TRY(norm(a.k_norm, a.norm_whole_projection ? k_width : c.key_dim, "k norm"));
+    HC_TRY(norm(a.v_norm, c.value_dim, "v norm"));
+    if (a.norm_whole_projection && a.output_gate) return invalid("a gate inside q with a norm over all of q");
+    if (a.rope) HC_TRY(rope(*a.rope, c.key_dim));
+    if (c.window != 0 && (a.window == 0 || a.window > c.window))
+      return invalid("window {} is wider than the cache's {}", a.window, c.window);
+    if (a.sinks) HC_TRY(vector(*a.sinks, a.n_heads, "sinks"));
+    if (!(a.softcap >= 0)) return invalid("softcap {} is not a number ≥ 0", a.softcap);
+    HC_TRY(width(a.out, uint64_t{a.n_heads} * c.value_dim, "output"));
+    return writes(a.out, "output");
+  }
+
+  Result<void> rope(RopeId id, uint32_t head_dim) {
+    if (id >= program_.ropes.size()) return invalid("no such rope table");
+    const Rope& r = program_.ropes[id];
+    const uint64_t pairs = r.inverse_frequency.size();
+    const uint64_t last = r.interleaved ? 2 * pairs : r.pair_distance + pairs;
+    if (last > head_dim || (!r.interleaved && r.pair_distance < pairs))
+      return invalid("rope of {} pairs at distance {} does not fit a head of {}", pairs, r.pair_distance, head_dim);
+    return {};
+  }
+
+  Result<void> op(const Logits& l) {
+    HC_TRY(reads(l.in, "input"));
+    HC_TRY(norm(l.norm, l.in.width, "output norm"));
+    HC_TRY(matrix(l.table, l.in.width, "output table"));
+    if (l.table.rows != program_.vocabulary)
+      return invalid("{} logits, the vocabulary has {}", l.table.rows, program_.vocabulary);
+    return {};
+  }
+
+  const Program& program_;
+  std::vector<std::vector<bool>> written_;  // [buffers][width]
+  std::vector<bool> appended_;              // [caches]
+};
+
+}  // namespace
+
+const char* op_name(const Op& op) {
+  static constexpr const char* kNames[] = {"embed", "project", "attend", "logits"};
+  static_assert(std::size(kNames) == std::variant_size_v<Op>);
+  return kNames[op.index()];
+}
+
+void assign_pools(Program& program) {
+  program.pools.clear();
+  for (CacheLayer& c : program.caches) {
+    const auto same = [&](const CachePool& p) {
+      return p.n_kv_heads == c.n_kv_heads && p.key_dim == c.key_dim && p.value_dim == c.value_dim &&
+             p.window == c.window;
+    };
+    auto pool = std::find_if(program.pools.begin(), program.pools.end(), same);
+    if (pool == program.pools.end())
+      pool = program.pools.insert(pool, {c.n_kv_heads, c.key_dim, c.value_dim, c.window, 0});
+    c.pool = uint32_t(pool - program.pools.begin());
+    c.layer_in_pool = pool->n_layers++;
+  }
+}
+
+Result<void> check(const Program& program) { return Checker(program).run(); }
+
+uint64_t weight_bytes(const Program& program, const Op& op) {
+  const auto bytes = [&](const Matrix& m) { return program.weight(m).row_bytes() * m.rows; };
+  if (const auto* e = std::get_if<Embed>(&op)) return program.weight(e->table).row_bytes();
+  if (const auto* l = std::get_if<Logits>(&op)) return bytes(l->table);
+  uint64_t sum = 0;
+  if (const auto* p = std::get_if<Project>(&op))
+    for (const Matrix& m : p->matrices) sum += bytes(m);
+  return sum;
+}
+
+uint64_t weight_bytes(const Program& program) {
+  uint64_t sum = 0;
+  for (const Step& s : program.steps) sum += weight_bytes(program, s.op);
+  return sum;
+}
+
+uint64_t resident_bytes(const Program& program) {
+  uint64_t sum = 0;
+  for (const Weight& w : program.weights) sum += w.bytes;
+  return sum;
+}
+
+}  // namespace honeycrisp::program
