@@ -1,0 +1,108 @@
+#include "model/builder.h"
+
+#include "base/check.h"
+#include "base/text_escape.h"
+#include "program/check.h"
+#include "quant/dequantize.h"
+
+#include <fmt/ranges.h>
+
+namespace honeycrisp::model {
+namespace {
+
+std::string shape(const gguf::Tensor& t) {
+  return fmt::format("{}", fmt::join(t.dims.begin(), t.dims.begin() + t.n_dims, "×"));
+}
+
+bool can_be_weight(quant::Format f) {
+  using enum quant::Format;
+  return f != kI8 && f != kI16 && f != kI32 && f != kI64 && f != kF64;
+}
+
+}  // namespace
+
+Builder::Builder(const gguf::File& file, uint32_t n_layers, uint32_t vocabulary) : file_(file) {
+  program_.n_layers = n_layers;
+  program_.vocabulary = vocabulary;
+}
+
+Result<program::Matrix> Builder::matrix(const std::string& name, uint64_t cols, uint64_t rows) {
+  const gguf::Tensor* t = file_.find_tensor(name);
+  if (t == nullptr) return invalid("tensor '{}' is missing", name);
+  if (t->dims[0] != cols || t->dims[1] != rows || t->elements() != cols * rows)
+    return invalid("tensor '{}' is {}, the configuration asks for {}×{}", name, shape(*t), cols, rows);
+  if (!can_be_weight(t->format))
+    return unsupported("tensor '{}' is of type {}, which cannot be a weight", name, quant::to_string(t->format));
+  auto [it, inserted] = weights_.try_emplace(name, program::WeightId(program_.weights.size()));
+  if (inserted) {
+    program_.weights.push_back({name, t->format, uint32_t(cols), uint32_t(rows), 1, t->data, t->bytes});
+    used_.insert(name);
+  }
+  return program::Matrix{it->second, 0, uint32_t(rows)};
+}
+
+Result<std::vector<float>> Builder::values(const std::string& name, uint64_t size) {
+  const gguf::Tensor* t = file_.find_tensor(name);
+  if (t == nullptr) return invalid("tensor '{}' is missing", name);
+  if (t->dims[0] != size || t->elements() != size)
+    return invalid("tensor '{}' is {}, the configuration asks for {}", name, shape(*t), size);
+  using enum quant::Format;
+  if (t->format != kF32 && t->format != kF16 && t->format != kBF16)
+    return unsupported("tensor '{}' is of type {}, expected F32, F16 or BF16", name, quant::to_string(t->format));
+  used_.insert(name);
+  std::vector<float> result(size);
+  quant::dequantize_row(t->format, t->data, result.data(), size);
+  return result;
+}
+
+Result<program::VectorId> Builder::vector(const std::string& name, uint64_t size) {
+  HC_ASSIGN(auto v, values(name, size));
+  auto [it, inserted] = vectors_.try_emplace(name, program::VectorId(program_.vectors.size()));
+  if (inserted) program_.vectors.push_back({name, std::move(v)});
+  return it->second;
+}
+
+Result<std::optional<program::VectorId>> Builder::optional_vector(const std::string& name, uint64_t size) {
+  if (!has(name)) return std::optional<program::VectorId>();
+  HC_ASSIGN(const program::VectorId id, vector(name, size));
+  return std::optional(id);
+}
+
+program::BufferId Builder::buffer(std::string name, uint64_t width) {
+  HC_CHECK(width <= UINT32_MAX);
+  program_.buffers.push_back({std::move(name), uint32_t(width)});
+  return program::BufferId(program_.buffers.size() - 1);
+}
+
+program::Slice Builder::whole(program::BufferId buffer) const { return {buffer, 0, program_.buffers[buffer].width}; }
+
+program::RopeId Builder::rope(program::Rope rope) {
+  program_.ropes.push_back(std::move(rope));
+  return program::RopeId(program_.ropes.size() - 1);
+}
+
+program::CacheId Builder::cache(program::CacheLayer layer) {
+  program_.caches.push_back(layer);
+  return program::CacheId(program_.caches.size() - 1);
+}
+
+void Builder::step(std::string label, std::optional<uint32_t> layer, program::Op op) {
+  program_.steps.push_back({std::move(op), std::move(label), layer});
+}
+
+Result<program::Program> Builder::finish(std::vector<std::string>& notes) && {
+  program::assign_pools(program_);
+  HC_TRY(program::check(program_));
+  size_t unused = 0;
+  std::string first;
+  for (const gguf::Tensor& t : file_.tensors()) {
+    if (used_.contains(std::string(t.name))) continue;
+    if (unused++ == 0) first = escape_for_display(t.name, 64);
+  }
+  if (unused == 1) notes.push_back(fmt::format("tensor '{}' is not used by this architecture", first));
+  if (unused > 1)
+    notes.push_back(fmt::format("{} tensors are not used by this architecture, '{}' first", unused, first));
+  return std::move(program_);
+}
+
+}  // namespace honeycrisp::model

@@ -1,0 +1,50 @@
+// Writes a Program from a file's tensors: finds them by name, checks their shapes against the configuration, and
+// remembers which were used so that nothing is left out silently.
+#pragma once
+
+#include "base/result.h"
+#include "gguf/file.h"
+#include "program/program.h"
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace honeycrisp::model {
+
+class Builder {
+ public:
+  Builder(const gguf::File& file, uint32_t n_layers, uint32_t vocabulary);
+
+  bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
+
+  /// The whole two-dimensional tensor as a matrix of [rows][cols]. Error: missing, another shape, or a type that
+  /// cannot be a weight.
+  Result<program::Matrix> matrix(const std::string& name, uint64_t cols, uint64_t rows);
+  /// The values of a small tensor as f32 (F32, F16 and BF16 are accepted).
+  Result<program::VectorId> vector(const std::string& name, uint64_t size);
+  Result<std::optional<program::VectorId>> optional_vector(const std::string& name, uint64_t size);
+  /// The same values, for the family itself (rope factors, scalar scales).
+  Result<std::vector<float>> values(const std::string& name, uint64_t size);
+
+  program::BufferId buffer(std::string name, uint64_t width);
+  program::Slice whole(program::BufferId buffer) const;
+  program::RopeId rope(program::Rope rope);
+  program::CacheId cache(program::CacheLayer layer);
+  /// Appends an op; `layer` as in program::Step.
+  void step(std::string label, std::optional<uint32_t> layer, program::Op op);
+
+  /// Checks the program, and notes tensors of the file that nothing uses.
+  Result<program::Program> finish(std::vector<std::string>& notes) &&;
+
+ private:
+  const gguf::File& file_;
+  program::Program program_;
+  std::unordered_map<std::string, program::WeightId> weights_;
+  std::unordered_map<std::string, program::VectorId> vectors_;
+  std::unordered_set<std::string> used_;
+};
+
+}  // namespace honeycrisp::model

@@ -1,0 +1,120 @@
+#include "model/config.h"
+
+#include "base/text_escape.h"
+
+#include <cmath>
+
+namespace honeycrisp::model {
+namespace {
+
+// Generous bounds: far above any published model, low enough that products of a few of them stay within 64 bits.
+constexpr uint32_t kMaxLayers = 4096;
+constexpr uint32_t kMaxWidth = 1u << 20;
+constexpr uint32_t kMaxHeads = 4096;
+constexpr uint32_t kMaxHeadDim = 4096;
+constexpr uint32_t kMaxContext = 1u << 30;
+
+Result<uint32_t> in_range(const std::string& key, std::optional<int64_t> value, uint32_t low, uint32_t high) {
+  if (!value) return invalid("{}: is not an integer", key);
+  if (*value < int64_t{low} || *value > int64_t{high})
+    return invalid("{}: {} is outside {}..{}", key, *value, low, high);
+  return uint32_t(*value);
+}
+
+}  // namespace
+
+bool HyperParameters::is_array(std::string_view suffix) const {
+  const gguf::Value* value = metadata_.find(key(suffix));
+  return value != nullptr && value->is_array();
+}
+
+Result<uint32_t> HyperParameters::require(std::string_view suffix, uint32_t low, uint32_t high) const {
+  const std::string full = key(suffix);
+  const gguf::Value* value = metadata_.find(full);
+  if (value == nullptr) return invalid("{}: the key is missing", full);
+  return in_range(full, value->as_int(), low, high);
+}
+
+Result<uint32_t> HyperParameters::get(std::string_view suffix, uint32_t fallback, uint32_t low, uint32_t high) const {
+  return has(suffix) ? require(suffix, low, high) : Result<uint32_t>(fallback);
+}
+
+Result<double> HyperParameters::require_float(std::string_view suffix, double low, double high) const {
+  const std::string full = key(suffix);
+  const gguf::Value* value = metadata_.find(full);
+  if (value == nullptr) return invalid("{}: the key is missing", full);
+  const auto number = value->as_float();
+  if (!number) return invalid("{}: is not a number", full);
+  if (!(*number >= low && *number <= high)) return invalid("{}: {} is outside {}..{}", full, *number, low, high);
+  return *number;
+}
+
+Result<double> HyperParameters::get_float(std::string_view suffix, double fallback, double low, double high) const {
+  return has(suffix) ? require_float(suffix, low, high) : Result<double>(fallback);
+}
+
+Result<std::string> HyperParameters::get_string(std::string_view suffix, std::string_view fallback) const {
+  HC_ASSIGN(const std::string_view text, metadata_.get_string(key(suffix), fallback));
+  return std::string(text);
+}
+
+Result<std::vector<uint32_t>> HyperParameters::per_layer(std::string_view suffix, uint32_t n_layers, uint32_t low,
+                                                         uint32_t high, std::optional<uint32_t> fallback) const {
+  const std::string full = key(suffix);
+  const gguf::Value* value = metadata_.find(full);
+  if (value == nullptr) {
+    if (!fallback) return invalid("{}: the key is missing", full);
+    return std::vector<uint32_t>(n_layers, *fallback);
+  }
+  if (!value->is_array()) {
+    HC_ASSIGN(const uint32_t scalar, in_range(full, value->as_int(), low, high));
+    return std::vector<uint32_t>(n_layers, scalar);
+  }
+  if (value->size() != n_layers) return invalid("{}: {} values for {} layers", full, value->size(), n_layers);
+  std::vector<uint32_t> result(n_layers);
+  for (uint32_t i = 0; i < n_layers; ++i) {
+    HC_ASSIGN(result[i], in_range(fmt::format("{}[{}]", full, i), value->int_at(i), low, high));
+  }
+  return result;
+}
+
+Result<Config> read_config(const gguf::File& file, const HyperParameters& hyper) {
+  Config c;
+  c.architecture = hyper.architecture();
+  HC_ASSIGN(c.n_layers, hyper.require("block_count", 1, kMaxLayers));
+  if (c.n_layers > file.tensors().size())
+    return invalid("{}: {} layers, but the file has only {} tensors", hyper.key("block_count"), c.n_layers,
+                   file.tensors().size());
+  HC_ASSIGN(c.width, hyper.require("embedding_length", 1, kMaxWidth));
+  HC_ASSIGN(c.trained_context, hyper.require("context_length", 1, kMaxContext));
+  HC_ASSIGN(c.n_heads, hyper.per_layer("attention.head_count", c.n_layers, 1, kMaxHeads));
+  HC_ASSIGN(c.n_kv_heads, hyper.per_layer("attention.head_count_kv", c.n_layers, 1, kMaxHeads, c.n_heads[0]));
+  HC_ASSIGN(c.ffn_width, hyper.per_layer("feed_forward_length", c.n_layers, 1, kMaxWidth));
+  for (uint32_t i = 0; i < c.n_layers; ++i)
+    if (c.n_heads[i] % c.n_kv_heads[i] != 0)
+      return invalid("{}: {} is no multiple of {} KV heads (layer {})", hyper.key("attention.head_count"), c.n_heads[i],
+                     c.n_kv_heads[i], i);
+
+  if (!hyper.has("attention.key_length") && c.width % c.n_heads[0] != 0)
+    return invalid("{}: {} is no multiple of {} heads, and {} is missing", hyper.key("embedding_length"), c.width,
+                   c.n_heads[0], hyper.key("attention.key_length"));
+  const uint32_t head_dim = std::max(1u, c.width / c.n_heads[0]);
+  HC_ASSIGN(c.key_dim, hyper.get("attention.key_length", head_dim, 1, kMaxHeadDim));
+  HC_ASSIGN(c.value_dim, hyper.get("attention.value_length", c.key_dim, 1, kMaxHeadDim));
+  HC_ASSIGN(const double eps, hyper.require_float("attention.layer_norm_rms_epsilon", 0, 1));
+  c.eps = float(eps);
+
+  const gguf::Tensor* embedding = file.find_tensor("token_embd.weight");
+  if (embedding == nullptr) return invalid("tensor 'token_embd.weight' is missing");
+  if (embedding->rows() > uint32_t(INT32_MAX)) return invalid("tensor 'token_embd.weight' has too many rows");
+  c.vocabulary = uint32_t(embedding->rows());
+  HC_ASSIGN(const uint32_t stated, hyper.get("vocab_size", c.vocabulary, 1, uint32_t(INT32_MAX)));
+  if (stated != c.vocabulary)
+    return invalid("{}: {}, but token_embd.weight has {} rows", hyper.key("vocab_size"), stated, c.vocabulary);
+  if (const gguf::Value* tokens = file.metadata().find("tokenizer.ggml.tokens");
+      tokens != nullptr && tokens->size() > c.vocabulary)
+    return invalid("tokenizer.ggml.tokens: {} tokens, but token_embd.weight has {} rows", tokens->size(), c.vocabulary);
+  return c;
+}
+
+}  // namespace honeycrisp::model

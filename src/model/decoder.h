@@ -1,0 +1,53 @@
+// The parts that decoder-only families share, as building blocks over Builder: embedding, attention block, gated
+// feed-forward block, logits. A family chooses among their options; what only one family does stays in its file.
+#pragma once
+
+#include "base/result.h"
+#include "model/builder.h"
+#include "model/config.h"
+#include "program/program.h"
+
+#include <optional>
+#include <string>
+
+namespace honeycrisp::model {
+
+/// The buffers that a dense decoder passes its activations through.
+struct DecoderBuffers {
+  program::BufferId x;       // [width] residual stream
+  program::BufferId qkv;     // [q | k | v] of the widest layer
+  program::BufferId attn;    // [n_heads · value_dim]
+  program::BufferId hidden;  // [ffn_width] of the widest layer
+};
+DecoderBuffers make_buffers(Builder& builder, const Config& config);
+
+/// x = scale · embedding of the token.
+Result<void> add_embedding(Builder& builder, const Config& config, const DecoderBuffers& buffers, float scale);
+
+struct AttentionOptions {
+  program::RopeId rope = 0;
+  uint32_t window = 0;
+  float scale = 1;
+  float softcap = 0;
+  bool qk_norm = false;             // attn_q_norm, attn_k_norm [key_dim] before rope
+  const char* post_norm = nullptr;  // suffix of a norm after the output projection, e.g. "post_attention_norm"
+};
+/// attn_norm → attn_q/k/v (biases where the file has them) → attend → attn_output → residual.
+Result<void> add_attention(Builder& builder, const Config& config, const DecoderBuffers& buffers, uint32_t layer,
+                           const AttentionOptions& options);
+
+struct FeedForwardOptions {
+  program::Activation activation = program::Activation::kSilu;
+  const char* post_norm = nullptr;  // e.g. "post_ffw_norm"
+};
+/// ffn_norm → activation(ffn_gate) · ffn_up → ffn_down → residual.
+Result<void> add_feed_forward(Builder& builder, const Config& config, const DecoderBuffers& buffers, uint32_t layer,
+                              const FeedForwardOptions& options);
+
+/// output_norm → output.weight, or the embedding table where that is absent (tied).
+Result<void> add_logits(Builder& builder, const Config& config, const DecoderBuffers& buffers, float softcap);
+
+/// "blk.<layer>.<suffix>"
+std::string layer_name(uint32_t layer, std::string_view suffix);
+
+}  // namespace honeycrisp::model

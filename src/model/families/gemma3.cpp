@@ -1,0 +1,67 @@
+// Gemma 3, text part (arXiv:2503.19786): norms before and after both branches, q and k normed per head, GELU,
+// embeddings scaled by √width. Five sliding layers, then a full one. Base *and* scaling of the rotation belong to the
+// kind of layer: sliding layers use their own base and no scaling. The norm weights in GGUF files already contain their
+// +1.
+#include "model/decoder.h"
+#include "model/families/families.h"
+#include "model/rope.h"
+
+#include <cmath>
+
+namespace honeycrisp::model {
+namespace {
+
+constexpr uint32_t kPattern = 6;       // every sixth layer attends to everything
+constexpr uint32_t kLayersOf27B = 62;  // whose query scale is 1/√(width / heads) instead of 1/√key_length
+constexpr double kSlidingBase = 10000;
+constexpr double kFullBase = 1000000;
+
+/// Which layers slide: one flag per layer or a period, where the file has either; else five of six.
+Result<std::vector<bool>> read_sliding(const FamilyInput& in) {
+  constexpr const char* kKey = "attention.sliding_window_pattern";
+  const uint32_t n = in.config.n_layers;
+  std::vector<bool> sliding(n);
+  if (in.hyper.is_array(kKey)) {
+    HC_ASSIGN(const auto flags, in.hyper.per_layer(kKey, n, 0, 1));
+    for (uint32_t i = 0; i < n; ++i) sliding[i] = flags[i] == 1;
+  } else {
+    HC_ASSIGN(const uint32_t period, in.hyper.get(kKey, kPattern, 1, 1u << 16));
+    for (uint32_t i = 0; i < n; ++i) sliding[i] = (i + 1) % period != 0;
+  }
+  return sliding;
+}
+
+}  // namespace
+
+Result<void> build_gemma3(const FamilyInput& in) {
+  const Config& c = in.config;
+  HC_ASSIGN(const uint32_t window, in.hyper.require("attention.sliding_window", 1, 1u << 30));
+  HC_ASSIGN(const std::vector<bool> sliding, read_sliding(in));
+  RopeShape shape{.interleaved = false, .head_dim = c.key_dim};
+  HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim));
+  HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in.hyper));
+  HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base", kFullBase, 1, 1e12));
+  const program::RopeId full_rope = in.builder.rope(make_rope(shape, scaling));
+  HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base_swa", kSlidingBase, 1, 1e12));
+  const program::RopeId sliding_rope = in.builder.rope(make_rope(shape, {}));
+  HC_ASSIGN(const double attention_softcap, in.hyper.get_float("attn_logit_softcapping", 0, 0, 1e9));
+  HC_ASSIGN(const double final_softcap, in.hyper.get_float("final_logit_softcapping", 0, 0, 1e9));
+
+  const double head = c.n_layers == kLayersOf27B ? double(c.width) / c.n_heads[0] : double(c.key_dim);
+  AttentionOptions attention{.scale = float(1 / std::sqrt(head)),
+                             .softcap = float(attention_softcap),
+                             .qk_norm = true,
+                             .post_norm = "post_attention_norm"};
+  const FeedForwardOptions feed_forward{.activation = program::Activation::kGeluTanh, .post_norm = "post_ffw_norm"};
+  const DecoderBuffers buffers = make_buffers(in.builder, c);
+  HC_TRY(add_embedding(in.builder, c, buffers, float(std::sqrt(double(c.width)))));
+  for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
+    attention.window = sliding[layer] ? window : 0;
+    attention.rope = sliding[layer] ? sliding_rope : full_rope;
+    HC_TRY(add_attention(in.builder, c, buffers, layer, attention));
+    HC_TRY(add_feed_forward(in.builder, c, buffers, layer, feed_forward));
+  }
+  return add_logits(in.builder, c, buffers, float(final_softcap));
+}
+
+}  // namespace honeycrisp::model

@@ -1,0 +1,36 @@
+// Qwen2 and Qwen2.5 (arXiv:2412.15115): Llama's graph with biases on q, k and v. Qwen3 (arXiv:2505.09388): no biases,
+// q and k normed per head before the rotation. Both rotate halves.
+#include "model/decoder.h"
+#include "model/families/families.h"
+#include "model/rope.h"
+
+#include <cmath>
+
+namespace honeycrisp::model {
+namespace {
+
+Result<void> build_qwen(const FamilyInput& in, bool qk_norm) {
+  const Config& c = in.config;
+  RopeShape shape{.interleaved = false, .head_dim = c.key_dim};
+  HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim));
+  HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base", 10000, 1, 1e12));
+  HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in.hyper));
+
+  const DecoderBuffers buffers = make_buffers(in.builder, c);
+  const AttentionOptions attention{.rope = in.builder.rope(make_rope(shape, scaling)),
+                                   .scale = float(1 / std::sqrt(double(c.key_dim))),
+                                   .qk_norm = qk_norm};
+  HC_TRY(add_embedding(in.builder, c, buffers, 1));
+  for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
+    HC_TRY(add_attention(in.builder, c, buffers, layer, attention));
+    HC_TRY(add_feed_forward(in.builder, c, buffers, layer, {}));
+  }
+  return add_logits(in.builder, c, buffers, 0);
+}
+
+}  // namespace
+
+Result<void> build_qwen2(const FamilyInput& in) { return build_qwen(in, false); }
+Result<void> build_qwen3(const FamilyInput& in) { return build_qwen(in, true); }
+
+}  // namespace honeycrisp::model
