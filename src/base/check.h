@@ -2,16 +2,15 @@
 #pragma once
 
 #include <fmt/format.h>
-
 #include <string>
 
 namespace honeycrisp {
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& detail);
 }
 
-#define HC_CHECK(condition, ...)                                                                \
-  do {                                                                                          \
-    if (!(condition)) [[unlikely]]                                                              \
+#define HC_CHECK(condition, ...)                                                                 \
+  do {                                                                                           \
+    if (!(condition)) [[unlikely]]                                                               \
       ::honeycrisp::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
   } while (0)
 

@@ -21,9 +21,13 @@ template <class T>
 }
 
 template <class T>
-[[nodiscard]] constexpr T ceil_div(T a, T b) { return (a + b - 1) / b; }
+[[nodiscard]] constexpr T ceil_div(T a, T b) {
+  return (a + b - 1) / b;
+}
 /// Smallest multiple of `b` that is at least `a`.
 template <class T>
-[[nodiscard]] constexpr T round_up(T a, T b) { return ceil_div(a, b) * b; }
+[[nodiscard]] constexpr T round_up(T a, T b) {
+  return ceil_div(a, b) * b;
+}
 
 }  // namespace honeycrisp

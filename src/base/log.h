@@ -2,8 +2,9 @@
 // The library hands them to one handler and never prints by itself; applications install the handler.
 #pragma once
 
-#include <fmt/format.h>
 #include <honeycrisp/log.h>
+
+#include <fmt/format.h>
 
 namespace honeycrisp {
 

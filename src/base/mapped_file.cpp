@@ -1,16 +1,15 @@
 #include "base/mapped_file.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "base/text_escape.h"
 
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <new>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
-
-#include "base/text_escape.h"
 
 namespace honeycrisp {
 namespace {
@@ -34,7 +33,7 @@ Result<MappedFile> MappedFile::open(const std::string& path, Mode mode) {
   // O_NONBLOCK: opening a FIFO without a writer must not hang; it has no effect on regular files.
   FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) return os_error(path, "cannot open");
-  struct stat info {};
+  struct stat info{};
   if (::fstat(file.fd, &info) != 0) return os_error(path, "cannot stat");
   if (S_ISDIR(info.st_mode)) return invalid("{}: is a directory, expected a file", escape_for_display(path));
   if (!S_ISREG(info.st_mode)) return invalid("{}: is not a regular file", escape_for_display(path));

@@ -2,12 +2,12 @@
 // Hostile paths (directories, FIFOs, devices) are refused by name instead of hanging or crashing.
 #pragma once
 
+#include "base/result.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
-
-#include "base/result.h"
 
 namespace honeycrisp {
 

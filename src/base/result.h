@@ -1,8 +1,9 @@
 // What the rooms add to the public Result: formatted failures and early return.
 #pragma once
 
-#include <fmt/format.h>
 #include <honeycrisp/result.h>
+
+#include <fmt/format.h>
 
 namespace honeycrisp {
 
@@ -27,8 +28,8 @@ template <class... A>
 
 /// HC_ASSIGN(auto file, MappedFile::open(path)); returns the error from the enclosing function, if there is one.
 #define HC_ASSIGN(decl, expr) HC_ASSIGN_(HC_CONCAT(hc_result_, __LINE__), decl, expr)
-#define HC_ASSIGN_(tmp, decl, expr)                                 \
-  auto tmp = (expr);                                                \
+#define HC_ASSIGN_(tmp, decl, expr)                                               \
+  auto tmp = (expr);                                                              \
   if (!tmp) return ::tl::unexpected<::honeycrisp::Error>(std::move(tmp).error()); \
   decl = std::move(*tmp)
 

@@ -1,10 +1,9 @@
 #include "base/text_escape.h"
 
-#include <fmt/format.h>
-
-#include <iterator>
-
 #include "base/utf8.h"
+
+#include <fmt/format.h>
+#include <iterator>
 
 namespace honeycrisp {
 namespace {

@@ -20,7 +20,8 @@ inline Utf8Char decode_utf8(std::string_view text, size_t at) {
   const unsigned char b = byte(0);
   if (b < 0x80) return {b, 1, true};
   const auto continuation = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
-  if (b >= 0xC2 && b <= 0xDF && left >= 2 && continuation(1)) return {char32_t((b & 0x1F) << 6 | (byte(1) & 0x3F)), 2, true};
+  if (b >= 0xC2 && b <= 0xDF && left >= 2 && continuation(1))
+    return {char32_t((b & 0x1F) << 6 | (byte(1) & 0x3F)), 2, true};
   if (b >= 0xE0 && b <= 0xEF && left >= 3 && continuation(1) && continuation(2)) {
     const char32_t c = char32_t((b & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F));
     if (c >= 0x800 && (c < 0xD800 || c > 0xDFFF)) return {c, 3, true};
