@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,8 +23,11 @@ enum class Role : uint8_t { kPrompt, kGenerated };
 
 enum class CacheType : uint8_t { kF16, kF32, kQ8_0 };
 std::string_view to_string(CacheType type);
+std::optional<CacheType> cache_type_from_name(std::string_view name);
 /// Bytes of `elements` values (a multiple of 32 for q8_0) in the cache.
 uint64_t cache_bytes(CacheType type, uint64_t elements);
+/// Whether every pool's heads are whole blocks of the type; the error names the sizes.
+Result<void> check_cache_type(const program::Program& program, CacheType type);
 
 /// One position to compute.
 struct Row {
@@ -100,10 +104,5 @@ class Backend {
   virtual Result<std::unique_ptr<Executor>> compile(const program::Program& program,
                                                     const CompileOptions& options) const = 0;
 };
-
-/// All backends of this build, best first.
-std::span<const Backend* const> all_backends();
-/// By name; "auto" is the first available one. The error lists the names.
-Result<const Backend*> find_backend(std::string_view name);
 
 }  // namespace honeycrisp::backend

@@ -1,0 +1,45 @@
+#include "backend/backend.h"
+
+#include "program/program.h"
+
+namespace honeycrisp::backend {
+namespace {
+
+struct CacheTypeInfo {
+  CacheType type;
+  std::string_view name;
+  uint32_t block_elements, block_bytes;
+};
+constexpr CacheTypeInfo kCacheTypes[] = {
+    {CacheType::kF16, "f16", 1, 2},
+    {CacheType::kF32, "f32", 1, 4},
+    {CacheType::kQ8_0, "q8_0", 32, 34},
+};
+
+const CacheTypeInfo& info(CacheType type) { return kCacheTypes[size_t(type)]; }
+
+}  // namespace
+
+std::string_view to_string(CacheType type) { return info(type).name; }
+
+std::optional<CacheType> cache_type_from_name(std::string_view name) {
+  for (const CacheTypeInfo& t : kCacheTypes)
+    if (t.name == name) return t.type;
+  return std::nullopt;
+}
+
+uint64_t cache_bytes(CacheType type, uint64_t elements) {
+  return elements / info(type).block_elements * info(type).block_bytes;
+}
+
+Result<void> check_cache_type(const program::Program& program, CacheType type) {
+  const uint32_t block = info(type).block_elements;
+  for (const program::CachePool& pool : program.pools)
+    for (uint32_t dim : {pool.key_dim, pool.value_dim})
+      if (dim % block != 0)
+        return unsupported("a KV cache of type {} needs heads of a multiple of {}, this model has {}", info(type).name,
+                           block, dim);
+  return {};
+}
+
+}  // namespace honeycrisp::backend

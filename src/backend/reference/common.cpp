@@ -1,0 +1,54 @@
+// The arithmetic that several reference ops share.
+#include "backend/reference/ops.h"
+#include "quant/dequantize.h"
+
+#include <cmath>
+
+namespace honeycrisp::backend::reference {
+
+double dot(const float* a, const float* b, size_t n) {
+  double sums[8] = {};
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (size_t lane = 0; lane < 8; ++lane) sums[lane] += double(a[i + lane]) * double(b[i + lane]);
+  for (size_t lane = 0; i < n; ++i, ++lane) sums[lane] += double(a[i]) * double(b[i]);
+  double total = 0;
+  for (double s : sums) total += s;
+  return total;
+}
+
+void rms_norm(const program::Program& program, const program::Norm& norm, std::span<float> x) {
+  const double mean = dot(x.data(), x.data(), x.size()) / double(x.size());
+  const double scale = 1 / std::sqrt(mean + double(norm.eps));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double weight = norm.weight ? double(program.vectors[*norm.weight].values[i]) : 1.0;
+    x[i] = float(double(x[i]) * scale * weight);
+  }
+}
+
+void multiply(const program::Program& program, const program::Matrix& matrix, std::span<const float> x, size_t rows,
+              float* y, size_t y_stride) {
+  const program::Weight& w = program.weight(matrix);
+  std::vector<float> weights(w.cols);
+  for (size_t i = 0; i < matrix.rows; ++i) {
+    quant::dequantize_row(w.format, w.data + (matrix.first_row + i) * w.row_bytes(), weights.data(), w.cols);
+    for (size_t row = 0; row < rows; ++row)
+      y[row * y_stride + i] = float(dot(weights.data(), x.data() + row * w.cols, w.cols));
+  }
+}
+
+float activate(program::Activation activation, float x) {
+  const double v = x;
+  switch (activation) {
+    case program::Activation::kSilu: return float(v / (1 + std::exp(-v)));
+    case program::Activation::kGeluTanh: {
+      constexpr double kSqrt2OverPi = 0.79788456080286535588;
+      return float(0.5 * v * (1 + std::tanh(kSqrt2OverPi * (v + 0.044715 * v * v * v))));
+    }
+  }
+  return x;
+}
+
+float softcap(float cap, float x) { return cap == 0 ? x : float(double(cap) * std::tanh(double(x) / double(cap))); }
+
+}  // namespace honeycrisp::backend::reference

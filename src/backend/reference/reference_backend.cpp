@@ -1,0 +1,71 @@
+#include "backend/reference/reference_backend.h"
+
+#include "backend/reference/kv_store.h"
+#include "backend/reference/ops.h"
+#include "base/check.h"
+
+#include <algorithm>
+
+namespace honeycrisp::backend {
+namespace reference {
+namespace {
+
+class ReferenceExecutor final : public Executor {
+ public:
+  ReferenceExecutor(const program::Program& program, const CompileOptions& options, Plan plan)
+      : program_(program), kv_(program, options.cache_type), plan_(std::move(plan)) {}
+
+  Result<void> reserve_pages(uint32_t pool, uint32_t n_pages) override { return kv_.reserve(pool, n_pages); }
+  uint64_t page_bytes(uint32_t pool) const override { return kv_.page_bytes(pool); }
+  void copy_page(uint32_t pool, PageId from, PageId to) override { kv_.copy_page(pool, from, to); }
+
+  Result<void> step(const Batch& batch, std::span<float> logits) override {
+    const auto wanted =
+        std::count_if(batch.rows.begin(), batch.rows.end(), [](const Row& r) { return r.wants_logits; });
+    HC_CHECK(logits.size() == size_t(wanted) * program_.vocabulary);
+    StepState state{program_, batch, {}, kv_, logits};
+    for (const program::Buffer& b : program_.buffers) state.buffers.emplace_back(batch.rows.size() * b.width);
+    for (const program::Step& s : program_.steps) std::visit([&](const auto& op) { run(state, op); }, s.op);
+    return {};
+  }
+
+  const Plan& plan() const override { return plan_; }
+  uint64_t memory_bytes() const override { return 0; }
+
+ private:
+  const program::Program& program_;
+  KvStore kv_;
+  Plan plan_;
+};
+
+class ReferenceBackend final : public Backend {
+ public:
+  std::string_view name() const override { return "reference"; }
+  std::string describe() const override { return "reference: plain f32 loops, 1 thread"; }
+  Result<void> available() const override { return {}; }
+
+  Result<Plan> plan(const program::Program& program, const CompileOptions& options) const override {
+    HC_TRY(check_cache_type(program, options.cache_type));
+    Plan plan{.backend = describe()};
+    for (const program::Step& s : program.steps)
+      plan.steps.push_back(
+          {std::string(program::op_name(s.op)) + ".reference", "the reference backend is plain by design", 1, 0});
+    return plan;
+  }
+
+  Result<std::unique_ptr<Executor>> compile(const program::Program& program,
+                                            const CompileOptions& options) const override {
+    HC_ASSIGN(Plan made, plan(program, options));
+    return std::make_unique<ReferenceExecutor>(program, options, std::move(made));
+  }
+};
+
+}  // namespace
+}  // namespace reference
+
+const Backend& reference_backend() {
+  static const reference::ReferenceBackend backend;
+  return backend;
+}
+
+}  // namespace honeycrisp::backend

@@ -1,0 +1,29 @@
+#include "backend/registry.h"
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/reference/reference_backend.h"
+#include "base/text_escape.h"
+
+#include <fmt/ranges.h>
+
+namespace honeycrisp::backend {
+
+std::span<const Backend* const> all_backends() {
+  static const Backend* const backends[] = {&cpu_backend(), &reference_backend()};
+  return backends;
+}
+
+Result<const Backend*> find_backend(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Backend* b : all_backends()) {
+    if (name == "auto" && b->available()) return b;
+    if (name == b->name()) {
+      HC_TRY(b->available());
+      return b;
+    }
+    names.emplace_back(b->name());
+  }
+  return invalid("backend '{}' is unknown (there are: auto, {})", escape_for_display(name, 64), fmt::join(names, ", "));
+}
+
+}  // namespace honeycrisp::backend
