@@ -39,6 +39,12 @@ float signed_extreme(const float* x, int n) {
 
 float max_magnitude(const float* x, int n) { return std::abs(signed_extreme(x, n)); }
 
+// Halves away from zero, as std::round (which is a library call on baseline x86), for |x| < 2^31.
+int rounded(float x) {
+  const int whole = int(x);
+  return whole + int((x - float(whole)) * 2);
+}
+
 int clamped_code(float x, int max_code) { return std::min(int(x), max_code); }
 
 // Low nibbles first, as all blocks of 32 keep them.
@@ -103,7 +109,7 @@ bool quantize_block(const float* x, BlockQ8_0* b) {
   const float d = max_magnitude(x, 32) / 127.0f;
   if (!store_f16(d, &b->d)) return false;
   const float id = reciprocal(d);
-  for (int i = 0; i < 32; ++i) b->codes[i] = int8_t(std::round(x[i] * id));
+  for (int i = 0; i < 32; ++i) b->codes[i] = int8_t(rounded(x[i] * id));
   return true;
 }
 
@@ -112,7 +118,7 @@ bool ternary_codes(const float* x, uint16_t* scale, std::array<uint8_t, 256>* co
   const float d = max_magnitude(x, 256);
   if (!store_f16(d, scale)) return false;
   const float id = reciprocal(d);
-  for (size_t i = 0; i < 256; ++i) (*codes)[i] = uint8_t(int(std::round(x[i] * id)) + 1);
+  for (size_t i = 0; i < 256; ++i) (*codes)[i] = uint8_t(rounded(x[i] * id) + 1);
   return true;
 }
 
@@ -240,8 +246,11 @@ Result<void> quantize_row(Format f, const float* src, std::byte* dst, size_t n) 
   const size_t done = quantizer->quantize_blocks(src, dst, n / block_elements);
   if (done != n / block_elements) {
     const size_t first = done * block_elements;
-    return invalid("{}: elements {} to {} are too large for the format (up to {})", to_string(f), first,
-                   first + block_elements - 1, max_magnitude(src + first, int(block_elements)));
+    const float largest = max_magnitude(src + first, int(block_elements));
+    if (block_elements == 1)
+      return invalid("{}: element {} is too large for the format: {}", to_string(f), first, largest);
+    return invalid("{}: elements {} to {} are too large for the format: up to {}", to_string(f), first,
+                   first + block_elements - 1, largest);
   }
   return {};
 }
