@@ -1,0 +1,134 @@
+// Two real models against the f32 arithmetic of others on the same dequantized weights (tests/data/README.md): greedy
+// continuations token by token, and the KL divergence of every prompt position.
+#include "runner.h"
+
+#include <algorithm>
+#include <boost/json/src.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <sstream>
+
+namespace honeycrisp::testing {
+namespace {
+
+namespace json = boost::json;
+
+struct Model {
+  const char* golden;   // tests/data/models/<golden>.json
+  const char* file;     // in HONEYCRISP_MODEL_DIR
+  double llama_cpp_kl;  // what 8-bit activations give, for comparison
+};
+constexpr Model kModels[] = {
+    {"smollm2", "smollm2-135m-instruct-q4_1.gguf", 5e-3},
+    {"gemma3", "gemma3-270m-q4_k_m.gguf", 8e-3},
+};
+constexpr double kMeanKlBar = 1e-4;
+constexpr size_t kChunk = 64;
+
+struct Prompt {
+  std::vector<int32_t> tokens, greedy;
+  std::vector<double> logsumexp;                // [positions]
+  std::vector<std::vector<int32_t>> top_ids;    // [positions][10]
+  std::vector<std::vector<double>> top_logits;  // [positions][10]
+};
+
+std::vector<Prompt> read_prompts(const std::string& name) {
+  std::ifstream in(std::string(HONEYCRISP_TEST_DATA) + "/models/" + name + ".json");
+  std::stringstream text;
+  text << in.rdbuf();
+  std::vector<Prompt> prompts;
+  const json::value parsed = json::parse(text.str());
+  for (const json::value& p : parsed.as_array())
+    prompts.push_back({json::value_to<std::vector<int32_t>>(p.at("tokens")),
+                       json::value_to<std::vector<int32_t>>(p.at("greedy")),
+                       json::value_to<std::vector<double>>(p.at("logsumexp")),
+                       json::value_to<std::vector<std::vector<int32_t>>>(p.at("top_ids")),
+                       json::value_to<std::vector<std::vector<double>>>(p.at("top_logits"))});
+  return prompts;
+}
+
+double log_sum_exp(std::span<const float> logits) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (float v : logits) sum += std::exp(double(v) - largest);
+  return largest + std::log(sum);
+}
+
+// KL(golden ‖ ours) over the golden's ten best tokens and the rest as one.
+double divergence(const Prompt& golden, size_t position, std::span<const float> logits) {
+  const double ours = log_sum_exp(logits);
+  double kl = 0, p_rest = 1, q_rest = 1;
+  for (size_t i = 0; i < golden.top_ids[position].size(); ++i) {
+    const double log_p = golden.top_logits[position][i] - golden.logsumexp[position];
+    const double log_q = double(logits[size_t(golden.top_ids[position][i])]) - ours;
+    kl += std::exp(log_p) * (log_p - log_q);
+    p_rest -= std::exp(log_p);
+    q_rest -= std::exp(log_q);
+  }
+  if (p_rest > 1e-9 && q_rest > 1e-9) kl += p_rest * std::log(p_rest / q_rest);
+  return kl;
+}
+
+class GoldenModels : public ::testing::TestWithParam<Model> {
+ protected:
+  void SetUp() override {
+    const char* folder = std::getenv("HONEYCRISP_MODEL_DIR");
+    if (folder != nullptr) path_ = std::string(folder) + "/" + GetParam().file;
+    if (folder == nullptr || !std::filesystem::exists(path_))
+      GTEST_SKIP() << "set HONEYCRISP_MODEL_DIR to a folder with " << GetParam().file
+                   << " (scripts/test does; honeycrisp pull fetches it)";
+    prompts_ = read_prompts(GetParam().golden);
+    ASSERT_FALSE(prompts_.empty());
+  }
+
+  void expect_greedy_continuations(const std::string& backend) {
+    Runner runner(path_, backend, f32_cache());
+    ASSERT_TRUE(runner.ok());
+    for (const Prompt& prompt : prompts_) {
+      runner.reset();
+      std::vector<float> logits = runner.append(prompt.tokens, kChunk);
+      std::vector<int32_t> produced;
+      for (;;) {
+        produced.push_back(int32_t(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+        if (produced.size() == prompt.greedy.size()) break;
+        logits = runner.append({produced.back()}, 1, backend::Role::kGenerated);
+      }
+      EXPECT_EQ(produced, prompt.greedy) << "prompt of " << prompt.tokens.size() << " tokens";
+    }
+  }
+
+  std::string path_;
+  std::vector<Prompt> prompts_;
+};
+
+TEST_P(GoldenModels, reference_reproduces_greedy_continuations) { expect_greedy_continuations("reference"); }
+TEST_P(GoldenModels, cpu_reproduces_greedy_continuations) { expect_greedy_continuations("cpu"); }
+
+TEST_P(GoldenModels, cpu_stays_near_the_f32_model) {
+  Runner runner(path_, "cpu", f32_cache());
+  ASSERT_TRUE(runner.ok());
+  double sum = 0, largest = 0;
+  size_t positions = 0, same_top = 0;
+  for (const Prompt& prompt : prompts_) {
+    runner.for_each_position(prompt.tokens, kChunk, [&](size_t position, std::span<const float> logits) {
+      const double kl = divergence(prompt, position, logits);
+      sum += kl;
+      largest = std::max(largest, kl);
+      same_top += std::max_element(logits.begin(), logits.end()) - logits.begin() == prompt.top_ids[position][0];
+      ++positions;
+    });
+  }
+  std::printf("%s: %zu positions, mean KL %.2e, max %.2e, top-1 agreement %.4f (8-bit activations: mean KL %.0e)\n",
+              GetParam().golden, positions, sum / double(positions), largest, double(same_top) / double(positions),
+              GetParam().llama_cpp_kl);
+  EXPECT_LT(sum / double(positions), kMeanKlBar);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenModels, ::testing::ValuesIn(kModels),
+                         [](const auto& info) { return std::string(info.param.golden); });
+
+}  // namespace
+}  // namespace honeycrisp::testing
