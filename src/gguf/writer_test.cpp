@@ -1,23 +1,19 @@
 #include "gguf/writer.h"
 
-#include <cstdio>
+#include "support/temporary_folder.h"
+#include "support/tiny_gguf.h"
+
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <numeric>
 #include <sys/stat.h>
 
 namespace honeycrisp::gguf {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string temporary_folder(const std::string& name) {
-  const fs::path folder = fs::path(testing::TempDir()) / ("hc_writer_" + name + "_" + std::to_string(::getpid()));
-  fs::create_directories(folder);
-  return folder.string();
-}
+using test_support::TemporaryFolder;
 
 std::vector<std::byte> numbered_bytes(size_t n) {
   std::vector<std::byte> bytes(n);
@@ -129,6 +125,28 @@ TEST(Writer, copy_of_each_family_file_has_the_same_metadata_and_tensors) {
   EXPECT_GE(n, 10);
 }
 
+TEST(Writer, copy_of_values_of_every_type_is_the_same) {
+  test_support::RawGguf all;
+  const auto add = [&all](const std::string& name, auto v) {
+    all.set(name, test_support::value(v));
+    all.set(name + "s", test_support::value(std::vector{v, v}));
+    all.set("no " + name + "s", test_support::value(std::vector<decltype(v)>{}));
+  };
+  add("u8", uint8_t{1}), add("i8", int8_t{-1}), add("u16", uint16_t{2}), add("i16", int16_t{-2});
+  add("u32", uint32_t{3}), add("i32", int32_t{-3}), add("u64", uint64_t{4}), add("i64", int64_t{-4});
+  add("f32", 0.5f), add("f64", 0.25), add("bool", true);
+  all.set("text", test_support::value(std::string_view("\0\xff", 2)));
+  all.set("texts", test_support::value(std::vector<std::string>{"", "a"}));
+  const std::string bytes = all.bytes();
+  const auto original = parse(std::as_bytes(std::span(bytes)), "original");
+  ASSERT_TRUE(original) << original.error().message;
+  const auto copied = copy_of(*original);
+  const auto copy = parse(copied, "copy");
+  ASSERT_TRUE(copy) << copy.error().message;
+  EXPECT_EQ(copy->metadata.entries().size(), 11u * 3 + 2);
+  expect_same(*original, *copy);
+}
+
 TEST(Writer, entry_of_another_layout_is_not_taken_over) {
   Writer writer(128);
   writer.add_uint16("split.count", 3);
@@ -147,7 +165,8 @@ TEST(Writer, entry_of_another_layout_is_not_taken_over) {
 }
 
 TEST(Writer, write_makes_the_bytes_of_to_bytes_and_no_other_file) {
-  const std::string folder = temporary_folder("write"), path = folder + "/ünï code 🙂.gguf";
+  const TemporaryFolder folder;
+  const std::string path = folder.path_of("ünï code 🙂.gguf");
   const auto data = numbered_bytes(4 * 32);
   const uint64_t dims[] = {32};
   Writer writer;
@@ -157,13 +176,12 @@ TEST(Writer, write_makes_the_bytes_of_to_bytes_and_no_other_file) {
   const auto file = MappedFile::open(path);
   ASSERT_TRUE(file);
   EXPECT_TRUE(std::ranges::equal(file->bytes(), writer.to_bytes()));
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
-  fs::remove_all(folder);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1);
 }
 
 TEST(Writer, failing_source_leaves_the_old_file_alone) {
-  const std::string folder = temporary_folder("source"), path = folder + "/model.gguf";
-  std::ofstream(path) << "old";
+  const TemporaryFolder folder;
+  const std::string path = folder.write("model.gguf", "old");
   const uint64_t dims[] = {8};
   Writer writer;
   writer.add_tensor("t", quant::Format::kF32, dims,
@@ -172,15 +190,16 @@ TEST(Writer, failing_source_leaves_the_old_file_alone) {
   ASSERT_FALSE(written);
   EXPECT_EQ(written.error().message, "no bytes today");
   EXPECT_EQ(fs::file_size(path), 3u);
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
-  fs::remove_all(folder);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1);
 }
 
 TEST(Writer, unusable_paths_are_refused) {
-  const std::string folder = temporary_folder("paths"), fifo = folder + "/fifo";
+  const TemporaryFolder folder;
+  const std::string fifo = folder.path_of("fifo");
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   const Writer writer;
-  const auto to_folder = writer.write(folder), to_fifo = writer.write(fifo), nowhere = writer.write(folder + "/no/x");
+  const auto to_folder = writer.write(folder.path()), to_fifo = writer.write(fifo),
+             nowhere = writer.write(folder.path_of("no/x"));
   ASSERT_FALSE(to_folder);
   ASSERT_FALSE(to_fifo);
   ASSERT_FALSE(nowhere);
@@ -188,7 +207,6 @@ TEST(Writer, unusable_paths_are_refused) {
   EXPECT_THAT(to_fifo.error().message, testing::HasSubstr("not a regular file"));
   EXPECT_THAT(nowhere.error().message, testing::HasSubstr("cannot create: No such file"));
   EXPECT_TRUE(fs::is_fifo(fifo));
-  fs::remove_all(folder);
 }
 
 }  // namespace
