@@ -1,1 +1,4 @@
-int main() { return 0; }
+// The entry point of the binary `honeycrisp`; see app.h.
+#include "cli/app.h"
+
+int main(int argc, char** argv) { return honeycrisp::cli::run_app(argc, argv); }

@@ -1,0 +1,42 @@
+#include "cli/term/interrupt.h"
+
+#include "cli/command.h"
+
+#include <csignal>
+#include <unistd.h>
+
+namespace honeycrisp::cli {
+namespace {
+
+enum Mode : int { kExit = 0, kFlagThenExit = 1, kFlagOnly = 2 };
+
+volatile std::sig_atomic_t g_mode = kExit;
+volatile std::sig_atomic_t g_requested = 0;
+
+extern "C" void on_interrupt(int) {
+  const bool end_now = g_mode == kExit || (g_mode == kFlagThenExit && g_requested != 0);
+  g_requested = 1;
+  if (end_now) ::_exit(kExitInterrupted);
+}
+
+}  // namespace
+
+void install_signal_handlers() {
+  struct sigaction action{};
+  sigemptyset(&action.sa_mask);
+  action.sa_handler = on_interrupt;  // no SA_RESTART: a blocked read must return
+  ::sigaction(SIGINT, &action, nullptr);
+  action.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &action, nullptr);
+}
+
+bool interrupt_requested() { return g_requested != 0; }
+void reset_interrupt() { g_requested = 0; }
+
+InterruptScope::InterruptScope(bool second_exits) : previous_(g_mode) {
+  reset_interrupt();
+  g_mode = second_exits ? kFlagThenExit : kFlagOnly;
+}
+InterruptScope::~InterruptScope() { g_mode = previous_; }
+
+}  // namespace honeycrisp::cli
