@@ -5,7 +5,7 @@
 
 namespace honeycrisp::quant {
 
-constexpr int nib(uint32_t v, int k) { return int(v >> (4 * k) & 15); }
+constexpr int nibble(uint32_t v, int k) { return int(v >> (4 * k) & 15); }
 constexpr int crumb(uint32_t v, int k) { return int(v >> (2 * k) & 3); }
 constexpr int bit(uint32_t v, int k) { return int(v >> k & 1); }
 

@@ -4,15 +4,13 @@
 // GGUF specification and the reference dequantizers of gguf-py (PyPI `gguf`, MIT); MXFP4: OCP Microscaling Formats
 // v1.0.
 //
-// Notation: x[i] is element i of the block, q an unsigned code, nib(v, k) bits 4k..4k+3 of v, crumb(v, k) bits
+// Notation: x[i] is element i of the block, q an unsigned code, nibble(v, k) bits 4k..4k+3 of v, crumb(v, k) bits
 // 2k..2k+1, bit(v, k) bit k; products are evaluated in f32 from the left.
 #pragma once
 
 #ifdef __METAL_VERSION__
 #include <metal_stdlib>
-using metal::int8_t;
-using metal::uint16_t;
-using metal::uint8_t;
+using namespace metal;
 #else
 #include <assert.h>
 #include <stdint.h>
@@ -87,7 +85,7 @@ static_assert(sizeof(BlockMXFP4) == 17, "MXFP4");
 
 // ---- 64 elements, a scale per 16 ------------------------------------------------------------------------------------
 
-/// x[16 s + j] = scale(d[s]) / 2 * HC_E2M1_DOUBLED[nib(codes[8 s + j % 8], j / 8)]
+/// x[16 s + j] = scale(d[s]) / 2 * HC_E2M1_DOUBLED[nibble(codes[8 s + j % 8], j / 8)]
 /// scale() reads an unsigned E4M3 (bias 7, bit 7 ignored, no infinity): exponent bits 3..6, mantissa bits 0..2;
 /// 0x7f is read as 0, and 0xff, by ignoring bit 7 after that comparison, as 480.
 typedef struct {
@@ -109,7 +107,7 @@ typedef struct {
 static_assert(sizeof(BlockQ2_K) == 84, "Q2_K");
 
 /// x[i] = d * (scale(i / 16) - 32) * (crumb(codes[32 h + l], s) - (bit(high[l], i / 32) ? 0 : 4))
-/// scale(k) = nib(scales[k % 8], k / 8) + 16 * crumb(scales[8 + k % 4], k / 4)
+/// scale(k) = nibble(scales[k % 8], k / 8) + 16 * crumb(scales[8 + k % 4], k / 4)
 typedef struct {
   uint8_t high[32];
   uint8_t codes[64];
@@ -118,7 +116,7 @@ typedef struct {
 } BlockQ3_K;
 static_assert(sizeof(BlockQ3_K) == 110, "Q3_K");
 
-/// x[i] = d * scale(k) * nib(codes[32 (i / 64) + l], k % 2) - dmin * min(k), k = i / 32
+/// x[i] = d * scale(k) * nibble(codes[32 (i / 64) + l], k % 2) - dmin * min(k), k = i / 32
 /// k < 4: scale(k) = scales[k] & 63, min(k) = scales[k + 4] & 63; else
 /// scale(k) = (scales[k + 4] & 15) + 16 * (scales[k - 4] >> 6), min(k) = (scales[k + 4] >> 4) + 16 * (scales[k] >> 6)
 typedef struct {
@@ -139,7 +137,7 @@ typedef struct {
 } BlockQ5_K;
 static_assert(sizeof(BlockQ5_K) == 176, "Q5_K");
 
-/// x[i] = d * scales[i / 16] * (nib(codes[64 h + i % 64], i / 64 % 2) + 16 * crumb(high[32 h + l], s) - 32)
+/// x[i] = d * scales[i / 16] * (nibble(codes[64 h + i % 64], i / 64 % 2) + 16 * crumb(high[32 h + l], s) - 32)
 typedef struct {
   uint8_t codes[128];
   uint8_t high[64];
@@ -160,7 +158,7 @@ typedef struct {
 } BlockIQ2_XXS;
 static_assert(sizeof(BlockIQ2_XXS) == 66, "IQ2_XXS");
 
-/// x = d * (1/2 + s) * 1/4 * grid * sign. words[o]: grid index in bits 0..8, 7 sign bits above; s = nib of
+/// x = d * (1/2 + s) * 1/4 * grid * sign. words[o]: grid index in bits 0..8, 7 sign bits above; s = nibble of
 /// scales[g], the low one for the first 16 elements of the group.
 typedef struct {
   uint16_t d;  // f16
@@ -189,7 +187,7 @@ typedef struct {
 static_assert(sizeof(BlockIQ3_XXS) == 98, "IQ3_XXS");
 
 /// x = d * (1 + 2 s) * grid * sign. Grid index of four elements codes[k] + 256 * bit(high[g], k % 8), k = i / 4;
-/// signs[o]; s = nib(scales[g / 2], g % 2).
+/// signs[o]; s = nibble(scales[g / 2], g % 2).
 typedef struct {
   uint16_t d;  // f16
   uint8_t codes[64];
@@ -208,8 +206,9 @@ typedef struct {
 } BlockIQ1_S;
 static_assert(sizeof(BlockIQ1_S) == 50, "IQ1_S");
 
-/// x = d * (1 + 2 s) * (grid + delta) as IQ1_S. n = nib(high[o / 2], o % 2): grid index codes[o] + 256 * (n & 7), delta
-/// negated where n & 8. s = scales[k / 4] >> 3 (k % 4) & 7, k = i / 16; nibble j of d (an f16) is scales[j] >> 12.
+/// x = d * (1 + 2 s) * (grid + delta) as IQ1_S. n = nibble(high[o / 2], o % 2): grid index codes[o] + 256 * (n & 7),
+/// delta negated where n & 8. s = scales[k / 4] >> 3 (k % 4) & 7, k = i / 16; nibble j of d (an f16) is scales[j]
+/// >> 12.
 typedef struct {
   uint8_t codes[32];
   uint8_t high[16];
@@ -217,8 +216,8 @@ typedef struct {
 } BlockIQ1_M;
 static_assert(sizeof(BlockIQ1_M) == 56, "IQ1_M");
 
-/// x[32 g + j] = d * (s - 32) * HC_IQ4_NL_VALUES[nib(codes[16 g + j % 16], j / 16)];
-/// s = nib(scales_low[g / 2], g % 2) + 16 * (scales_high >> 2 g & 3)
+/// x[32 g + j] = d * (s - 32) * HC_IQ4_NL_VALUES[nibble(codes[16 g + j % 16], j / 16)];
+/// s = nibble(scales_low[g / 2], g % 2) + 16 * (scales_high >> 2 g & 3)
 typedef struct {
   uint16_t d;  // f16
   uint16_t scales_high;

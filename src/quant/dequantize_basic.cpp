@@ -12,16 +12,16 @@ namespace honeycrisp::quant {
 void Traits<Format::kQ4_0>::dequantize_block(const BlockQ4_0& b, float* out) {
   const float d = f16_to_f32(b.d);
   for (int j = 0; j < 16; ++j) {
-    out[j] = d * float(nib(b.codes[j], 0) - 8);
-    out[j + 16] = d * float(nib(b.codes[j], 1) - 8);
+    out[j] = d * float(nibble(b.codes[j], 0) - 8);
+    out[j + 16] = d * float(nibble(b.codes[j], 1) - 8);
   }
 }
 
 void Traits<Format::kQ4_1>::dequantize_block(const BlockQ4_1& b, float* out) {
   const float d = f16_to_f32(b.d), m = f16_to_f32(b.m);
   for (int j = 0; j < 16; ++j) {
-    out[j] = d * float(nib(b.codes[j], 0)) + m;
-    out[j + 16] = d * float(nib(b.codes[j], 1)) + m;
+    out[j] = d * float(nibble(b.codes[j], 0)) + m;
+    out[j + 16] = d * float(nibble(b.codes[j], 1)) + m;
   }
 }
 
@@ -35,8 +35,8 @@ void Traits<Format::kQ5_0>::dequantize_block(const BlockQ5_0& b, float* out) {
   const float d = f16_to_f32(b.d);
   const uint32_t high = high_bits(b.high);
   for (int j = 0; j < 16; ++j) {
-    out[j] = d * float((nib(b.codes[j], 0) | bit(high, j) << 4) - 16);
-    out[j + 16] = d * float((nib(b.codes[j], 1) | bit(high, j + 16) << 4) - 16);
+    out[j] = d * float((nibble(b.codes[j], 0) | bit(high, j) << 4) - 16);
+    out[j + 16] = d * float((nibble(b.codes[j], 1) | bit(high, j + 16) << 4) - 16);
   }
 }
 
@@ -44,8 +44,8 @@ void Traits<Format::kQ5_1>::dequantize_block(const BlockQ5_1& b, float* out) {
   const float d = f16_to_f32(b.d), m = f16_to_f32(b.m);
   const uint32_t high = high_bits(b.high);
   for (int j = 0; j < 16; ++j) {
-    out[j] = d * float(nib(b.codes[j], 0) | bit(high, j) << 4) + m;
-    out[j + 16] = d * float(nib(b.codes[j], 1) | bit(high, j + 16) << 4) + m;
+    out[j] = d * float(nibble(b.codes[j], 0) | bit(high, j) << 4) + m;
+    out[j + 16] = d * float(nibble(b.codes[j], 1) | bit(high, j + 16) << 4) + m;
   }
 }
 
@@ -98,15 +98,15 @@ float tiny_e2m1(int exponent, int doubled) {
 void Traits<Format::kMXFP4>::dequantize_block(const BlockMXFP4& b, float* out) {
   if (b.exponent < 2) {
     for (int j = 0; j < 16; ++j) {
-      out[j] = tiny_e2m1(b.exponent, kE2M1Doubled[size_t(nib(b.codes[j], 0))]);
-      out[j + 16] = tiny_e2m1(b.exponent, kE2M1Doubled[size_t(nib(b.codes[j], 1))]);
+      out[j] = tiny_e2m1(b.exponent, kE2M1Doubled[size_t(nibble(b.codes[j], 0))]);
+      out[j + 16] = tiny_e2m1(b.exponent, kE2M1Doubled[size_t(nibble(b.codes[j], 1))]);
     }
     return;
   }
   const float d = std::bit_cast<float>(uint32_t(b.exponent - 1) << 23);
   for (int j = 0; j < 16; ++j) {
-    out[j] = d * float(kE2M1Doubled[size_t(nib(b.codes[j], 0))]);
-    out[j + 16] = d * float(kE2M1Doubled[size_t(nib(b.codes[j], 1))]);
+    out[j] = d * float(kE2M1Doubled[size_t(nibble(b.codes[j], 0))]);
+    out[j + 16] = d * float(kE2M1Doubled[size_t(nibble(b.codes[j], 1))]);
   }
 }
 
@@ -124,8 +124,8 @@ void Traits<Format::kNVFP4>::dequantize_block(const BlockNVFP4& b, float* out) {
   for (int s = 0; s < 4; ++s) {
     const float d = half_of_e4m3(b.d[s]);
     for (int j = 0; j < 8; ++j) {
-      out[16 * s + j] = d * float(kE2M1Doubled[size_t(nib(b.codes[8 * s + j], 0))]);
-      out[16 * s + j + 8] = d * float(kE2M1Doubled[size_t(nib(b.codes[8 * s + j], 1))]);
+      out[16 * s + j] = d * float(kE2M1Doubled[size_t(nibble(b.codes[8 * s + j], 0))]);
+      out[16 * s + j + 8] = d * float(kE2M1Doubled[size_t(nibble(b.codes[8 * s + j], 1))]);
     }
   }
 }

@@ -46,7 +46,7 @@ void Traits<Format::kIQ2_XXS>::dequantize_block(const BlockIQ2_XXS& b, float* ou
 void Traits<Format::kIQ2_XS>::dequantize_block(const BlockIQ2_XS& b, float* out) {
   const float d = f16_to_f32(b.d);
   for (int o = 0; o < 32; ++o) {
-    const float scale = d * (0.5f + float(nib(b.scales[o / 4], o / 2 % 2))) * 0.25f;
+    const float scale = d * (0.5f + float(nibble(b.scales[o / 4], o / 2 % 2))) * 0.25f;
     write_signed(kGridIQ2_XS[b.words[o] & 511], kEvenSigns[b.words[o] >> 9], scale, out + 8 * o);
   }
 }
@@ -54,7 +54,7 @@ void Traits<Format::kIQ2_XS>::dequantize_block(const BlockIQ2_XS& b, float* out)
 void Traits<Format::kIQ2_S>::dequantize_block(const BlockIQ2_S& b, float* out) {
   const float d = f16_to_f32(b.d);
   for (int o = 0; o < 32; ++o) {
-    const float scale = d * (0.5f + float(nib(b.scales[o / 4], o / 2 % 2))) * 0.25f;
+    const float scale = d * (0.5f + float(nibble(b.scales[o / 4], o / 2 % 2))) * 0.25f;
     const int index = b.codes[o] | crumb(b.high[o / 4], o % 4) << 8;
     write_signed(kGridIQ2_S[size_t(index)], b.signs[o], scale, out + 8 * o);
   }
@@ -77,7 +77,7 @@ void Traits<Format::kIQ3_S>::dequantize_block(const BlockIQ3_S& b, float* out) {
   const float d = f16_to_f32(b.d);
   for (int k = 0; k < 64; ++k) {  // quads
     const int g = k / 8;
-    const float scale = d * float(1 + 2 * nib(b.scales[g / 2], g % 2));
+    const float scale = d * float(1 + 2 * nibble(b.scales[g / 2], g % 2));
     const int index = b.codes[k] | bit(b.high[g], k % 8) << 8;
     write_signed(kGridIQ3_S[size_t(index)], uint32_t(b.signs[k / 2]) >> (4 * (k % 2)), scale, out + 4 * k);
   }
@@ -109,7 +109,7 @@ void Traits<Format::kIQ1_M>::dequantize_block(const BlockIQ1_M& b, float* out) {
   for (int o = 0; o < 32; ++o) {
     const int k = o / 2;  // sub-block of 16
     const float scale = d * float(2 * (b.scales[k / 4] >> (3 * (k % 4)) & 7) + 1);
-    const int high = nib(b.high[o / 2], o % 2);
+    const int high = nibble(b.high[o / 2], o % 2);
     write_shifted(b.codes[o] | (high & 7) << 8, bit(uint32_t(high), 3), scale, out + 8 * o);
   }
 }
@@ -117,19 +117,19 @@ void Traits<Format::kIQ1_M>::dequantize_block(const BlockIQ1_M& b, float* out) {
 void Traits<Format::kIQ4_NL>::dequantize_block(const BlockIQ4_NL& b, float* out) {
   const float d = f16_to_f32(b.d);
   for (int j = 0; j < 16; ++j) {
-    out[j] = d * float(kValuesIQ4_NL[size_t(nib(b.codes[j], 0))]);
-    out[j + 16] = d * float(kValuesIQ4_NL[size_t(nib(b.codes[j], 1))]);
+    out[j] = d * float(kValuesIQ4_NL[size_t(nibble(b.codes[j], 0))]);
+    out[j + 16] = d * float(kValuesIQ4_NL[size_t(nibble(b.codes[j], 1))]);
   }
 }
 
 void Traits<Format::kIQ4_XS>::dequantize_block(const BlockIQ4_XS& b, float* out) {
   const float d = f16_to_f32(b.d);
   for (int g = 0; g < 8; ++g) {
-    const float scale = d * float((nib(b.scales_low[g / 2], g % 2) | crumb(b.scales_high, g) << 4) - 32);
+    const float scale = d * float((nibble(b.scales_low[g / 2], g % 2) | crumb(b.scales_high, g) << 4) - 32);
     const uint8_t* codes = b.codes + 16 * g;
     for (int j = 0; j < 16; ++j) {
-      out[32 * g + j] = scale * float(kValuesIQ4_NL[size_t(nib(codes[j], 0))]);
-      out[32 * g + j + 16] = scale * float(kValuesIQ4_NL[size_t(nib(codes[j], 1))]);
+      out[32 * g + j] = scale * float(kValuesIQ4_NL[size_t(nibble(codes[j], 0))]);
+      out[32 * g + j + 16] = scale * float(kValuesIQ4_NL[size_t(nibble(codes[j], 1))]);
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <limits>
+#include <random>
 #include <rapidcheck/gtest.h>
 #include <set>
 
@@ -144,6 +145,54 @@ TEST_P(QuantizeFormat, values_on_its_steps_survive_unchanged) {
     row[i] = 0.125f * float(values->first + values->step * int(i % size_t(values->count)));
   }
   expect_same_floats(round_trip(GetParam(), row), row);
+}
+
+TEST_P(QuantizeFormat, any_finite_bits_are_stored_finite_or_refused) {
+  std::mt19937 random(3);
+  std::vector<float> row(256), y(256);
+  std::vector<std::byte> bytes(row_bytes(GetParam(), row.size()));
+  size_t stored = 0;
+  for (int round = 0; round < 2000; ++round) {
+    // any sign and mantissa, exponents up to a ceiling of the row's own
+    const uint32_t exponents = 1 + random() % 255;
+    for (float& x : row) x = std::bit_cast<float>(uint32_t((random() & 0x807fffff) | random() % exponents << 23));
+    if (!quantize_row(GetParam(), row.data(), bytes.data(), row.size())) continue;
+    ++stored;
+    dequantize_row(GetParam(), bytes.data(), y.data(), y.size());
+    for (float v : y) ASSERT_TRUE(std::isfinite(v));
+  }
+  EXPECT_GT(stored, 500u);
+}
+
+// What these values, followed by zeros to the end of the block, read as after quantizing.
+std::vector<float> first_values(Format f, std::vector<float> x) {
+  const size_t n = x.size();
+  x.resize(info(f).block_elements);
+  auto y = round_trip(f, x);
+  y.resize(n);
+  return y;
+}
+
+TEST(Quantize, ties_go_where_the_reference_sends_them) {
+  // away from zero
+  EXPECT_EQ(first_values(Format::kQ8_0, {127, 0.5f, -0.5f, 2.5f, -2.5f}), (std::vector<float>{127, 1, -1, 3, -3}));
+  EXPECT_EQ(first_values(Format::kTQ2_0, {1, 0.5f, -0.5f}), (std::vector<float>{1, 1, -1}));
+  // the scale takes the sign of the first of two extremes; the other one has no code of its own
+  EXPECT_EQ(first_values(Format::kQ4_0, {8, -8}), (std::vector<float>{8, -7}));
+  EXPECT_EQ(first_values(Format::kQ5_0, {-16, 16}), (std::vector<float>{-16, 15}));
+  // up in codes: towards the larger value, or against the sign of the extreme
+  EXPECT_EQ(first_values(Format::kQ4_1, {15, 0, 0.5f}), (std::vector<float>{15, 0, 1}));
+  EXPECT_EQ(first_values(Format::kQ4_0, {-8, 0.5f, -0.5f}), (std::vector<float>{-8, 1, 0}));
+  // to the smaller magnitude
+  EXPECT_EQ(first_values(Format::kMXFP4, {6, 2.5f, 5, -2.5f, -0.25f}), (std::vector<float>{6, 2, 4, -2, 0}));
+}
+
+TEST(Quantize, mxfp4_scale_rounds_log2_in_f32) {
+  const float below_1024 = std::nextafter(1024.0f, 0.0f), below_4 = std::nextafter(4.0f, 0.0f);
+  std::vector<float> row(32, below_1024);
+  EXPECT_EQ(quantized(Format::kMXFP4, row)[0], std::byte{127 + 10 - 2});
+  row.assign(32, below_4);
+  EXPECT_EQ(quantized(Format::kMXFP4, row)[0], std::byte{127 + 1 - 2});
 }
 
 TEST(Quantize, f16_takes_the_nearest_of_all_values_and_the_even_of_two) {
