@@ -1,0 +1,65 @@
+// `honeycrisp inspect`: what is in a GGUF file, what memory it needs, and the program that would run.
+#include "cli/command.h"
+#include "cli/inspect/report.h"
+#include "cli/models/resolve.h"
+#include "cli/options.h"
+#include "cli/term/terminal.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+namespace honeycrisp::cli {
+namespace {
+
+struct InspectArguments {
+  std::string file;
+  ModelOptions model;
+  bool program = false, tensors = false, json = false;
+};
+
+backend::CacheType cache_type(const std::string& name) {
+  return name == "f32"    ? backend::CacheType::kF32
+         : name == "q8_0" ? backend::CacheType::kQ8_0
+                          : backend::CacheType::kF16;
+}
+
+Result<void> run(const InspectArguments& arguments) {
+  HC_ASSIGN(const std::string path, resolve_model(arguments.file));
+  InspectOptions options;
+  options.backend = arguments.model.backend;
+  options.cache_type = cache_type(arguments.model.kv_type);
+  options.context = uint32_t(arguments.model.context);
+  options.threads = uint32_t(arguments.model.threads);
+  HC_ASSIGN(const InspectReport report, inspect_file(path, options));
+  return Output().write(arguments.json ? report_json(report)
+                                       : report_text(report, arguments.tensors, arguments.program));
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& root, Action& chosen) {
+  auto arguments = std::make_shared<InspectArguments>();
+  CLI::App* app = root.add_subcommand("inspect", "Show metadata, tensors and memory of a GGUF file, and its program");
+  app->add_option("FILE", arguments->file, "A GGUF file, or the name of a pulled model")
+      ->type_name(kTypeModel)
+      ->required();
+  app->add_flag("--program", arguments->program,
+                "The program: per op the kernel, the bytes it reads, why it is not the fast one");
+  app->add_flag("--tensors", arguments->tensors, "List every tensor");
+  app->add_flag("--json", arguments->json, "All of it as JSON");
+  add_backend_option(*app, arguments->model);
+  add_context_option(*app, arguments->model);
+  add_kv_type_option(*app, arguments->model);
+  add_integer(*app, "-t,--threads", arguments->model.threads, 1, 1024, "Threads to plan for",
+              "physical cores available");
+  app->footer(R"(A file that cannot be run is shown all the same, with the reason.
+
+Examples:
+  honeycrisp inspect smollm2
+  honeycrisp inspect model.gguf -c 32768              memory at this context
+  honeycrisp inspect model.gguf --program --backend reference
+  honeycrisp inspect model.gguf --json | jq .program.launches_per_layer)");
+  app->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace honeycrisp::cli

@@ -1,0 +1,103 @@
+#include "cli/inspect/report.h"
+
+#include "backend/registry.h"
+#include "program/check.h"
+
+#include <algorithm>
+#include <map>
+
+namespace honeycrisp::cli {
+namespace {
+
+constexpr uint32_t kDefaultContext = 8192;
+constexpr uint64_t kChunkRows = 512;  // prompt positions computed at once
+
+void count_formats(InspectReport& report) {
+  std::map<quant::Format, FormatShare> shares;
+  for (const gguf::Tensor& tensor : report.file.tensors()) {
+    FormatShare& share = shares[tensor.format];
+    share.format = tensor.format;
+    share.tensors += 1;
+    share.elements += tensor.elements();
+    share.bytes += tensor.bytes;
+    report.elements += tensor.elements();
+    report.tensor_bytes += tensor.bytes;
+  }
+  for (const auto& [format, share] : shares) report.formats.push_back(share);
+  std::sort(report.formats.begin(), report.formats.end(),
+            [](const FormatShare& a, const FormatShare& b) { return a.bytes > b.bytes; });
+  if (report.elements > 0) report.bits_per_weight = double(report.tensor_bytes) * 8 / double(report.elements);
+}
+
+MemoryNeed memory_need(const program::Program& program, uint32_t context, backend::CacheType type) {
+  MemoryNeed need;
+  need.context = context;
+  need.weights = program::resident_bytes(program);
+  const auto pages = [](uint64_t positions) {
+    return (positions + program::kPagePositions - 1) / program::kPagePositions;
+  };
+  for (const program::CacheLayer& layer : program.caches) {
+    // A window keeps the page that it starts in and the page that is being filled.
+    const uint64_t kept = layer.window == 0 ? pages(context) : std::min(pages(context), pages(layer.window) + 1);
+    const uint64_t keys = uint64_t(layer.n_kv_heads) * layer.key_dim,
+                   values = uint64_t(layer.n_kv_heads) * layer.value_dim;
+    need.cache +=
+        kept * program::kPagePositions * (backend::cache_bytes(type, keys) + backend::cache_bytes(type, values));
+  }
+  for (const program::Buffer& buffer : program.buffers) need.activations += kChunkRows * buffer.width * sizeof(float);
+  return need;
+}
+
+ProgramCost program_cost(const program::Program& program, const backend::Plan& plan) {
+  ProgramCost cost;
+  uint64_t in_layers = 0;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    cost.launches += plan.steps[i].launches;
+    cost.barriers += plan.steps[i].barriers;
+    if (program.steps[i].layer) in_layers += plan.steps[i].launches;
+  }
+  cost.weight_bytes = program::weight_bytes(program);
+  if (program.n_layers > 0) cost.launches_per_layer = double(in_layers) / program.n_layers;
+  return cost;
+}
+
+Result<backend::Plan> make_plan(const program::Program& program, const InspectOptions& options, uint32_t context) {
+  HC_ASSIGN(const backend::Backend* chosen, backend::find_backend(options.backend));
+  backend::CompileOptions compile;
+  compile.cache_type = options.cache_type;
+  compile.threads = options.threads;
+  compile.max_rows = kChunkRows;
+  compile.max_positions = context;
+  return chosen->plan(program, compile);
+}
+
+}  // namespace
+
+Result<InspectReport> inspect_file(const std::string& path, const InspectOptions& options) {
+  HC_ASSIGN(gguf::File file, gguf::File::open(path));
+  InspectReport report{path, std::move(file)};
+  count_formats(report);
+  report.memory.weights = report.tensor_bytes;
+  Result<model::Model> loaded = model::load(report.file, model::LoadOptions{options.context});
+  if (!loaded) {
+    report.program_error = loaded.error().message;
+    return report;
+  }
+  report.model = std::move(*loaded);
+  const program::Program& program = report.model->program;
+  const uint32_t own = report.model->summary.trained_context;
+  const uint32_t context = options.context != 0 ? options.context
+                           : own == 0           ? kDefaultContext
+                                                : std::min(own, kDefaultContext);
+  report.memory = memory_need(program, context, options.cache_type);
+  Result<backend::Plan> plan = make_plan(program, options, context);
+  if (!plan) {
+    report.program_error = plan.error().message;
+    return report;
+  }
+  report.cost = program_cost(program, *plan);
+  report.plan = std::move(*plan);
+  return report;
+}
+
+}  // namespace honeycrisp::cli

@@ -1,0 +1,66 @@
+// What `inspect` knows about a file, gathered once and shown as text or as JSON. Opens files that cannot be run: what
+// is missing then is said in `program_error`.
+#pragma once
+
+#include "backend/backend.h"
+#include "base/result.h"
+#include "gguf/file.h"
+#include "model/model.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace honeycrisp::cli {
+
+struct InspectOptions {
+  std::string backend = "auto";
+  backend::CacheType cache_type = backend::CacheType::kF16;
+  uint32_t context = 0;  // 0: min(the model's own, 8192)
+  uint32_t threads = 0;
+};
+
+/// Tensors of one format.
+struct FormatShare {
+  quant::Format format = quant::Format::kF32;
+  uint64_t tensors = 0, elements = 0, bytes = 0;
+};
+
+/// Bytes of memory that running takes.
+struct MemoryNeed {
+  uint32_t context = 0;
+  uint64_t weights = 0;
+  uint64_t cache = 0;        // KV pages of one full session
+  uint64_t activations = 0;  // buffers of a chunk of the prompt
+  uint64_t total() const { return weights + cache + activations; }
+};
+
+/// Launches and barriers of a step. On a CPU a launch is a pass of the thread pool.
+struct ProgramCost {
+  uint64_t launches = 0, barriers = 0, weight_bytes = 0;
+  double launches_per_layer = 0;
+};
+
+struct InspectReport {
+  std::string path;
+  gguf::File file;                   // keeps the bytes that everything below points into
+  std::vector<FormatShare> formats;  // most bytes first
+  uint64_t elements = 0, tensor_bytes = 0;
+  double bits_per_weight = 0;
+
+  std::optional<model::Model> model;
+  std::optional<backend::Plan> plan;
+  std::string program_error;  // why there is no model, or no plan
+  MemoryNeed memory;          // all but weights 0 without a model
+  ProgramCost cost;           // of `plan`
+};
+
+Result<InspectReport> inspect_file(const std::string& path, const InspectOptions& options);
+
+/// For people: at most `width` columns where that is possible. Everything from the file is escaped.
+std::string report_text(const InspectReport& report, bool with_tensors, bool with_program);
+/// Everything, as one JSON object.
+std::string report_json(const InspectReport& report);
+
+}  // namespace honeycrisp::cli
