@@ -44,35 +44,52 @@ Result<Bpe> Bpe::load(const gguf::Metadata& metadata, const Vocabulary& vocabula
 
 Result<void> Bpe::read_merges(std::span<const std::string_view> merges, const Vocabulary& vocabulary) {
   slots_.assign(std::bit_ceil(2 * merges.size() + 1), Merge{});
-  const size_t mask = slots_.size() - 1;
-  std::string joined;
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const std::string_view merge = merges[rank];
-    const size_t space = merge.find(' ', 1);  // from 1: the left part may itself begin with a space
-    const auto shown = [&] { return escape_for_display(merge, 60); };
-    if (space == std::string_view::npos) return invalid("{}[{}] '{}' has no space", kMergesKey, rank, shown());
-    joined.assign(merge, 0, space).append(merge, space + 1);
-    const TokenId left = vocabulary.find(merge.substr(0, space)), right = vocabulary.find(merge.substr(space + 1));
-    const TokenId merged = vocabulary.find(joined);
-    if (left == kNoToken || right == kNoToken || merged == kNoToken) {
-      return invalid("{}[{}] '{}': its parts or its result are not in the vocabulary", kMergesKey, rank, shown());
+  constexpr size_t kBlock = 64;  // merges looked up together; Gemma 4 has half a million
+  std::array<std::string_view, 3 * kBlock> texts;  // left, right and joined text of each
+  std::array<TokenId, 3 * kBlock> ids;
+  std::array<std::string, kBlock> joined;
+  for (size_t begin = 0; begin < merges.size(); begin += kBlock) {
+    const size_t n = std::min(kBlock, merges.size() - begin);
+    for (size_t i = 0; i < n; ++i) {
+      const std::string_view merge = merges[begin + i];
+      const size_t space = merge.find(' ', 1);  // from 1: the left part may itself begin with a space
+      if (space == std::string_view::npos) {
+        return invalid("{}[{}] '{}' has no space", kMergesKey, begin + i, escape_for_display(merge, 60));
+      }
+      texts[3 * i] = merge.substr(0, space);
+      texts[3 * i + 1] = merge.substr(space + 1);
+      joined[i].assign(texts[3 * i]).append(texts[3 * i + 1]);
+      texts[3 * i + 2] = joined[i];
     }
-    const uint64_t pair = pair_of(left, right);
-    size_t at = hash_pair(pair) & mask;
-    while (slots_[at].pair != kNoPair && slots_[at].pair != pair) at = (at + 1) & mask;
-    if (slots_[at].pair == kNoPair) slots_[at] = {pair, uint32_t(rank), merged};  // of duplicates the first one
+    vocabulary.find_many(std::span(texts).first(3 * n), ids);
+    for (size_t i = 0; i < n; ++i) {
+      if (std::find(&ids[3 * i], &ids[3 * i] + 3, kNoToken) != &ids[3 * i] + 3) {
+        return invalid("{}[{}] '{}': its parts or its result are not in the vocabulary", kMergesKey, begin + i,
+                       escape_for_display(merges[begin + i], 60));
+      }
+      __builtin_prefetch(&slots_[hash_pair(pair_of(ids[3 * i], ids[3 * i + 1])) & (slots_.size() - 1)], 1);
+    }
+    for (size_t i = 0; i < n; ++i) add_merge(ids[3 * i], ids[3 * i + 1], {uint32_t(begin + i), ids[3 * i + 2]});
   }
   return {};
 }
 
-const Bpe::Merge* Bpe::find_merge(TokenId left, TokenId right) const {
-  if (left == kNoToken || right == kNoToken) return nullptr;
+void Bpe::add_merge(TokenId left, TokenId right, MergeCandidate merge) {
+  const uint64_t pair = pair_of(left, right);
+  const size_t mask = slots_.size() - 1;
+  size_t at = hash_pair(pair) & mask;
+  while (slots_[at].pair != kNoPair && slots_[at].pair != pair) at = (at + 1) & mask;
+  if (slots_[at].pair == kNoPair) slots_[at] = {pair, merge};  // of duplicates the first one counts
+}
+
+std::optional<MergeCandidate> Bpe::find_merge(TokenId left, TokenId right) const {
+  if (left == kNoToken || right == kNoToken) return std::nullopt;
   const uint64_t pair = pair_of(left, right);
   const size_t mask = slots_.size() - 1;
   for (size_t at = hash_pair(pair) & mask; slots_[at].pair != kNoPair; at = (at + 1) & mask) {
-    if (slots_[at].pair == pair) return &slots_[at];
+    if (slots_[at].pair == pair) return slots_[at].candidate;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 bool Bpe::encode_whole(const Vocabulary& vocabulary, std::string_view chunk, std::vector<TokenId>& ids) const {
@@ -108,11 +125,7 @@ void Bpe::encode(const Vocabulary& vocabulary, std::string_view chunk, MergeQueu
     queue.add(id, uint32_t(at), uint32_t(length));
     at += length;
   }
-  queue.run([this](const Symbol& left, const Symbol& right) -> std::optional<MergeCandidate> {
-    const Merge* merge = find_merge(left.id, right.id);
-    if (merge == nullptr) return std::nullopt;
-    return MergeCandidate{merge->rank, merge->merged};
-  });
+  queue.run([this](const Symbol& left, const Symbol& right) { return find_merge(left.id, right.id); });
   for (int32_t i = queue.symbols.empty() ? -1 : 0; i >= 0; i = queue.symbols[size_t(i)].next) {
     const Symbol& symbol = queue.symbols[size_t(i)];
     if (symbol.id != kNoToken) {

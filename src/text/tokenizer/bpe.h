@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,13 +37,13 @@ class Bpe {
  private:
   struct Merge {
     uint64_t pair = kNoPair;
-    uint32_t rank = 0;
-    TokenId merged = kNoToken;
+    MergeCandidate candidate{};  // its priority is the rank, the place in the list
   };
   static constexpr uint64_t kNoPair = ~uint64_t{0};
 
   Result<void> read_merges(std::span<const std::string_view> merges, const Vocabulary& vocabulary);
-  const Merge* find_merge(TokenId left, TokenId right) const;
+  void add_merge(TokenId left, TokenId right, MergeCandidate merge);
+  std::optional<MergeCandidate> find_merge(TokenId left, TokenId right) const;
   bool encode_whole(const Vocabulary& vocabulary, std::string_view chunk, std::vector<TokenId>& ids) const;
 
   BpeOptions options_;

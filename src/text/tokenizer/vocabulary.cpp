@@ -1,6 +1,7 @@
 // Reading and checking the token list.
 #include "text/tokenizer/vocabulary.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -153,21 +154,38 @@ void Vocabulary::build_index() {
     const std::string_view key = text(TokenId(i));
     const uint32_t hash = hash_text(key);
     size_t at = hash & mask;
-    while (slots_[at].id != kNoToken && !(slots_[at].hash == hash && text(slots_[at].id) == key)) at = (at + 1) & mask;
+    while (slots_[at].id != kNoToken && !(slots_[at].hash == hash && text_of(slots_[at]) == key)) at = (at + 1) & mask;
     if (slots_[at].id != kNoToken) ++n_duplicates;
-    slots_[at] = {hash, TokenId(i)};
+    slots_[at] = {hash, TokenId(i), offsets_[i], uint32_t(key.size())};
   }
   if (n_duplicates > 0) log_warning("{}: {} duplicate texts; the last of each is used", kTokensKey, n_duplicates);
 }
 
-TokenId Vocabulary::find(std::string_view key) const {
-  if (key.size() > longest_text_) return kNoToken;
-  const uint32_t hash = hash_text(key);
+TokenId Vocabulary::find_hashed(std::string_view key, uint32_t hash) const {
   const size_t mask = slots_.size() - 1;
   for (size_t at = hash & mask; slots_[at].id != kNoToken; at = (at + 1) & mask) {
-    if (slots_[at].hash == hash && text(slots_[at].id) == key) return slots_[at].id;
+    if (slots_[at].hash == hash && text_of(slots_[at]) == key) return slots_[at].id;
   }
   return kNoToken;
+}
+
+TokenId Vocabulary::find(std::string_view key) const {
+  return key.size() > longest_text_ ? kNoToken : find_hashed(key, hash_text(key));
+}
+
+void Vocabulary::find_many(std::span<const std::string_view> keys, std::span<TokenId> ids) const {
+  constexpr size_t kBlock = 64;  // lookups in flight
+  const size_t mask = slots_.size() - 1;
+  std::array<uint32_t, kBlock> hashes;
+  for (size_t begin = 0; begin < keys.size(); begin += kBlock) {
+    const size_t n = std::min(kBlock, keys.size() - begin);
+    for (size_t i = 0; i < n; ++i) {
+      hashes[i] = hash_text(keys[begin + i]);
+      __builtin_prefetch(&slots_[hashes[i] & mask]);
+    }
+    for (size_t i = 0; i < n; ++i) __builtin_prefetch(texts_.data() + slots_[hashes[i] & mask].begin);
+    for (size_t i = 0; i < n; ++i) ids[begin + i] = find_hashed(keys[begin + i], hashes[i]);
+  }
 }
 
 TokenId Vocabulary::find_plain(std::string_view key) const {

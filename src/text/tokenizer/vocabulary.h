@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,7 +36,9 @@ class Vocabulary {
 
   /// The token of exactly this text, of whatever type, or kNoToken. Of duplicates the last one.
   TokenId find(std::string_view text) const;
-  /// The same among the tokens that plain text can become: never a control, unknown or byte token.
+  /// find() of many texts at once; several times as fast for large vocabularies, because cache misses overlap.
+  void find_many(std::span<const std::string_view> texts, std::span<TokenId> ids) const;
+  /// find() among the tokens that plain text can become: never a control, unknown or byte token.
   TokenId find_plain(std::string_view text) const;
   /// The token of type byte for this byte, or kNoToken.
   TokenId byte_token(uint8_t byte) const { return byte_tokens_[byte]; }
@@ -53,7 +56,10 @@ class Vocabulary {
   struct Slot {
     uint32_t hash = 0;
     TokenId id = kNoToken;
+    uint32_t begin = 0, length = 0;  // of the text, in texts_
   };
+  TokenId find_hashed(std::string_view text, uint32_t hash) const;
+  std::string_view text_of(const Slot& slot) const { return {texts_.data() + slot.begin, slot.length}; }
 
   std::string texts_;              // all texts, one after the other
   std::vector<uint32_t> offsets_;  // [size + 1] into texts_
