@@ -1,0 +1,79 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include "backend/cpu/executor.h"
+#include "base/cpu_count.h"
+#include "base/text_escape.h"
+
+#include <fstream>
+
+namespace honeycrisp::backend {
+namespace cpu {
+namespace {
+
+constexpr uint32_t kMostThreads = 1024;
+
+// The processor's name as Linux knows it, else "unknown processor".
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos)
+      return escape_for_display(line.substr(colon + 2), 80);
+  }
+  return "unknown processor";
+}
+
+std::string description(const Isa& isa, uint32_t threads) {
+  return fmt::format("cpu: {}, {}, {} thread{}", processor_name(), isa.name, threads, threads == 1 ? "" : "s");
+}
+
+class CpuBackend final : public Backend {
+ public:
+  std::string_view name() const override { return "cpu"; }
+
+  std::string describe() const override {
+    const auto isa = chosen_isa();
+    return isa ? description(**isa, usable_cores()) : "cpu: " + isa.error().message;
+  }
+
+  Result<void> available() const override {
+    HC_TRY(chosen_isa());
+    return {};
+  }
+
+  Result<Plan> plan(const program::Program& program, const CompileOptions& options) const override {
+    HC_ASSIGN(const Setup setup, set_up(options));
+    HC_TRY(KvCache::check(program, options.cache_type));
+    HC_ASSIGN(auto kernels, make_kernels(program, *setup.isa));
+    return make_plan(program, kernels, *setup.isa, setup.threads, description(*setup.isa, setup.threads));
+  }
+
+  Result<std::unique_ptr<Executor>> compile(const program::Program& program,
+                                            const CompileOptions& options) const override {
+    HC_ASSIGN(const Setup setup, set_up(options));
+    HC_TRY(KvCache::check(program, options.cache_type));
+    return make_executor(program, options, *setup.isa, setup.threads, description(*setup.isa, setup.threads));
+  }
+
+ private:
+  struct Setup {
+    const Isa* isa;
+    uint32_t threads;
+  };
+  static Result<Setup> set_up(const CompileOptions& options) {
+    HC_ASSIGN(const Isa* isa, chosen_isa());
+    if (options.threads > kMostThreads)
+      return invalid("{} threads are more than the limit of {}", options.threads, kMostThreads);
+    return Setup{isa, options.threads != 0 ? options.threads : usable_cores()};
+  }
+};
+
+}  // namespace
+}  // namespace cpu
+
+const Backend& cpu_backend() {
+  static const cpu::CpuBackend backend;
+  return backend;
+}
+
+}  // namespace honeycrisp::backend

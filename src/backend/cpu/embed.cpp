@@ -1,0 +1,39 @@
+// Embed: one table row per batch row, exact values, in place.
+#include "backend/cpu/op_kernel.h"
+#include "quant/dequantize.h"
+
+namespace honeycrisp::backend::cpu {
+namespace {
+
+class EmbedKernel final : public OpKernel {
+ public:
+  EmbedKernel(const program::Program& program, const program::Embed& op)
+      : op_(op), weight_(program.weight(op.table)), data_(weight_.data + op.table.first_row * weight_.row_bytes()) {}
+
+  Needs needs() const override { return {}; }
+  uint32_t n_passes() const override { return 1; }
+  size_t n_items(uint32_t, const StepState& s) const override { return s.n_rows; }
+
+  void run(uint32_t, size_t begin, size_t end, const StepState& s, ThreadScratch&) const override {
+    for (size_t row = begin; row < end; ++row) {
+      float* out = s.row(op_.out, row);
+      quant::dequantize_row(weight_.format, data_ + uint64_t(s.batch->rows[row].token) * weight_.row_bytes(), out,
+                            weight_.cols);
+      if (op_.scale != 1)
+        for (uint32_t i = 0; i < weight_.cols; ++i) out[i] *= op_.scale;
+    }
+  }
+
+ private:
+  const program::Embed& op_;
+  const program::Weight& weight_;
+  const std::byte* data_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::Embed& op, const Isa&) {
+  return std::make_unique<EmbedKernel>(program, op);
+}
+
+}  // namespace honeycrisp::backend::cpu

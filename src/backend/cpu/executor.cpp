@@ -1,0 +1,280 @@
+#include "backend/cpu/executor.h"
+
+#include "backend/cpu/thread_pool.h"
+#include "base/check.h"
+#include "base/checked.h"
+#include "program/check.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+
+namespace honeycrisp::backend::cpu {
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr size_t kRangesPerThread = 16;  // of a pass's items: small enough that no thread waits long for another
+
+struct Free {
+  void operator()(std::byte* p) const { std::free(p); }
+};
+using Memory = std::unique_ptr<std::byte, Free>;
+
+// Aligned memory that is not touched, so that rows never computed cost no pages.
+Memory allocate(size_t bytes) {
+  return Memory(
+      static_cast<std::byte*>(std::aligned_alloc(kAlignment, round_up(std::max<size_t>(bytes, 1), kAlignment))));
+}
+
+// Adds up aligned regions; remembers an overflow.
+class Layout {
+ public:
+  /// Offset of `rows` times `per_row` values of `size` bytes.
+  size_t add(uint64_t rows, uint64_t per_row, size_t size) {
+    const auto count = checked_mul(rows, per_row);
+    const auto bytes = count ? checked_mul<uint64_t>(*count, size) : std::nullopt;
+    const auto padded = bytes ? checked_add<uint64_t>(*bytes, kAlignment - 1) : std::nullopt;
+    const auto end = padded ? checked_add<uint64_t>(total_, *padded / kAlignment * kAlignment) : std::nullopt;
+    const size_t offset = total_;
+    if (end && *end < SIZE_MAX / 2)
+      total_ = *end;
+    else
+      overflow_ = true;
+    return offset;
+  }
+  bool overflow() const { return overflow_; }
+  size_t total() const { return total_; }
+
+ private:
+  size_t total_ = 0;
+  bool overflow_ = false;
+};
+
+class CpuExecutor final : public Executor {
+ public:
+  CpuExecutor(const program::Program& program, const CompileOptions& options, const Isa& isa, uint32_t threads,
+              Kernels kernels)
+      : program_(program),
+        options_(options),
+        kernels_(std::move(kernels)),
+        pool_(threads),
+        barrier_(pool_.size()),
+        cache_(program, options.cache_type),
+        ropes_(program) {
+    state_.isa = &isa;
+    state_.n_threads = pool_.size();
+    state_.cache = &cache_;
+    state_.ropes = &ropes_;
+    for (const auto& kernel : kernels_) needs_.add(kernel->needs());
+  }
+
+  Result<void> allocate_memory();
+  void set_plan(Plan plan) { plan_ = std::move(plan); }
+  uint32_t n_threads() const { return pool_.size(); }
+  const Kernels& kernels() const { return kernels_; }
+
+  Result<void> reserve_pages(uint32_t pool, uint32_t n_pages) override { return cache_.reserve(pool, n_pages); }
+  uint64_t page_bytes(uint32_t pool) const override { return cache_.page_bytes(pool); }
+  void copy_page(uint32_t pool, PageId from, PageId to) override { cache_.copy_page(pool, from, to); }
+
+  Result<void> step(const Batch& batch, std::span<float> logits) override;
+
+  const Plan& plan() const override { return plan_; }
+  uint64_t memory_bytes() const override { return memory_bytes_ + softmax_bytes_ + ropes_.memory_bytes(); }
+
+ private:
+  Result<void> validate(const Batch& batch) const;
+  Result<void> reserve_chunks(uint32_t n_chunks);
+  void work(uint32_t thread);
+
+  const program::Program& program_;
+  const CompileOptions options_;
+  Kernels kernels_;
+  Needs needs_;
+  Plan plan_;
+
+  ThreadPool pool_;
+  Barrier barrier_;
+  alignas(kAlignment) std::atomic<size_t> next_item_{0};
+
+  KvCache cache_;
+  RopeTables ropes_;
+  Memory memory_, softmax_;
+  uint64_t memory_bytes_ = 0, softmax_bytes_ = 0;
+  std::vector<float*> buffers_;
+  std::vector<uint32_t> widths_, logit_rows_;
+  std::vector<ThreadScratch> scratch_;
+  StepState state_{};
+};
+
+Result<void> CpuExecutor::allocate_memory() {
+  const uint64_t rows = options_.max_rows;
+  Layout layout;
+  std::vector<size_t> buffers, tiles, panels[2], floats;
+  for (const program::Buffer& b : program_.buffers) buffers.push_back(layout.add(rows, b.width, sizeof(float)));
+  const size_t groups = layout.add(rows, needs_.groups_per_row, sizeof(ActivationGroup));
+  const size_t plain = layout.add(rows, needs_.plain_per_row, sizeof(float));
+  const size_t outputs = layout.add(rows, needs_.outputs_per_row, sizeof(float));
+  const size_t queries = layout.add(rows, needs_.queries_per_row, sizeof(float));
+  for (uint32_t i = 0; i < pool_.size(); ++i) {
+    tiles.push_back(layout.add(1, 1, sizeof(Tile)));
+    for (auto& panel : panels) panel.push_back(layout.add(rows, kLanes, sizeof(float)));
+    floats.push_back(layout.add(1, needs_.thread_floats, sizeof(float)));
+  }
+  if (layout.overflow()) return invalid("buffers for {} rows would not fit the address space", rows);
+  memory_bytes_ = layout.total();
+  memory_ = allocate(layout.total());
+  if (!memory_)
+    return fail(ErrorCode::kOutOfMemory, "{} bytes of buffers for {} rows cannot be allocated", layout.total(), rows);
+
+  const auto floats_at = [&](size_t offset) { return reinterpret_cast<float*>(memory_.get() + offset); };
+  for (size_t offset : buffers) buffers_.push_back(floats_at(offset));
+  for (const program::Buffer& b : program_.buffers) widths_.push_back(b.width);
+  for (uint32_t i = 0; i < pool_.size(); ++i)
+    scratch_.push_back({.tile = reinterpret_cast<Tile*>(memory_.get() + tiles[i]),
+                        .panel = {floats_at(panels[0][i]), floats_at(panels[1][i])},
+                        .floats = floats_at(floats[i])});
+  state_.buffers = buffers_.data();
+  state_.widths = widths_.data();
+  state_.groups = reinterpret_cast<ActivationGroup*>(memory_.get() + groups);
+  state_.plain = floats_at(plain);
+  state_.outputs = floats_at(outputs);
+  state_.queries = floats_at(queries);
+  logit_rows_.reserve(options_.max_rows);
+  return {};
+}
+
+// Partial softmaxes of the few rows whose chunks are computed apart; grows with the context, by doubling.
+Result<void> CpuExecutor::reserve_chunks(uint32_t n_chunks) {
+  if (n_chunks <= state_.n_chunks) return {};
+  const uint64_t doubled = std::bit_ceil(n_chunks);
+  const size_t bytes = 2 * size_t{state_.n_threads} * doubled * needs_.softmax_floats * sizeof(float);
+  Memory grown = allocate(bytes);
+  if (!grown) return fail(ErrorCode::kOutOfMemory, "{} bytes for attention cannot be allocated", bytes);
+  softmax_ = std::move(grown);
+  softmax_bytes_ = bytes;
+  state_.softmax = reinterpret_cast<float*>(softmax_.get());
+  state_.n_chunks = uint32_t(doubled);
+  return {};
+}
+
+Result<void> CpuExecutor::validate(const Batch& batch) const {
+  if (batch.rows.empty() || batch.rows.size() > options_.max_rows)
+    return invalid("a batch of {} rows; this executor takes 1 to {}", batch.rows.size(), options_.max_rows);
+  for (const SequencePages& pages : batch.sequences)
+    if (pages.tables.size() != program_.pools.size())
+      return invalid("{} page tables for {} pools", pages.tables.size(), program_.pools.size());
+  for (const Row& r : batch.rows) {
+    if (r.sequence >= batch.sequences.size()) return invalid("sequence {} of {}", r.sequence, batch.sequences.size());
+    if (r.token < 0 || uint32_t(r.token) >= program_.vocabulary)
+      return invalid("token {} is outside the vocabulary of {}", r.token, program_.vocabulary);
+    if (options_.max_positions != 0 && r.position >= options_.max_positions)
+      return invalid("position {} is outside the context of {}", r.position, options_.max_positions);
+    const SequencePages& pages = batch.sequences[r.sequence];
+    for (uint32_t pool = 0; pool < program_.pools.size(); ++pool) {
+      // What a row reads: every page back to the window's edge. Rows before it checked theirs but for the newest.
+      const uint32_t window = program_.pools[pool].window;
+      const uint32_t last = r.position / kPositionsPerPage;
+      const bool follows = &r != batch.rows.data() && (&r)[-1].sequence == r.sequence;
+      const uint32_t first = follows                              ? last
+                             : window == 0 || r.position < window ? 0
+                                                                  : (r.position - window + 1) / kPositionsPerPage;
+      const auto table = pages.tables[pool];
+      if (last >= table.size())
+        return invalid("position {} is past the {} pages of pool {}", r.position, table.size(), pool);
+      for (uint32_t page = first; page <= last; ++page)
+        if (table[page] >= cache_.n_pages(pool))
+          return invalid("page {} of pool {}, needed by position {}, is absent", page, pool, r.position);
+    }
+  }
+  return {};
+}
+
+Result<void> CpuExecutor::step(const Batch& batch, std::span<float> logits) {
+  HC_TRY(validate(batch));
+  uint32_t n_positions = 0;
+  logit_rows_.clear();
+  for (uint32_t i = 0; i < batch.rows.size(); ++i) {
+    n_positions = std::max(n_positions, batch.rows[i].position + 1);
+    if (batch.rows[i].wants_logits) logit_rows_.push_back(i);
+  }
+  if (logits.size() != logit_rows_.size() * uint64_t{program_.vocabulary})
+    return invalid("room for {} logits, {} rows of {} are wanted", logits.size(), logit_rows_.size(),
+                   program_.vocabulary);
+  ropes_.reserve(n_positions);
+  HC_TRY(reserve_chunks(ceil_div(n_positions, kChunkPositions)));
+  state_.batch = &batch;
+  state_.n_rows = uint32_t(batch.rows.size());
+  state_.logit_rows = logit_rows_.data();
+  state_.n_logit_rows = uint32_t(logit_rows_.size());
+  state_.logits = logits.data();
+  pool_.run([](void* self, uint32_t thread) { static_cast<CpuExecutor*>(self)->work(thread); }, this);
+  return {};
+}
+
+// Every thread walks the same passes; within a pass, threads take ranges of items from one counter.
+void CpuExecutor::work(uint32_t thread) {
+  ThreadScratch& scratch = scratch_[thread];
+  for (const auto& kernel : kernels_) {
+    for (uint32_t pass = 0; pass < kernel->n_passes(); ++pass) {
+      const size_t n = kernel->n_items(pass, state_);
+      if (n == 0) continue;
+      const size_t range = std::max<size_t>(1, n / (kRangesPerThread * state_.n_threads));
+      for (size_t i; (i = next_item_.fetch_add(range, std::memory_order_relaxed)) < n;)
+        kernel->run(pass, i, std::min(i + range, n), state_, scratch);
+      barrier_.arrive_and_wait([this] { next_item_.store(0, std::memory_order_relaxed); });
+    }
+  }
+}
+
+}  // namespace
+
+void Needs::add(const Needs& other) {
+  for (size_t Needs::* field : {&Needs::groups_per_row, &Needs::plain_per_row, &Needs::outputs_per_row,
+                                &Needs::queries_per_row, &Needs::thread_floats, &Needs::softmax_floats})
+    this->*field = std::max(this->*field, other.*field);
+}
+
+Result<Kernels> make_kernels(const program::Program& program, const Isa& isa) {
+  Kernels kernels;
+  for (const program::Step& step : program.steps) {
+    auto kernel = std::visit([&](const auto& op) { return make_kernel(program, op, isa); }, step.op);
+    if (!kernel) return fail(kernel.error().code, "{}: {}", step.label, kernel.error().message);
+    kernels.push_back(std::move(*kernel));
+  }
+  return kernels;
+}
+
+Plan make_plan(const program::Program& program, const Kernels& kernels, const Isa& isa, uint32_t threads,
+               std::string backend) {
+  Plan plan{.backend = std::move(backend), .steps = {}};
+  const StepState one_row{.n_rows = 1, .n_logit_rows = 1, .n_threads = threads, .n_chunks = 1};
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    const OpKernel& kernel = *kernels[i];
+    StepPlan step{.kernel = program::op_name(program.steps[i].op), .why_not_fast = kernel.why_not_fast()};
+    if (const std::string variant = kernel.variant(); !variant.empty()) step.kernel += "." + variant;
+    step.kernel += std::string(".") + isa.name;
+    for (uint32_t pass = 0; pass < kernel.n_passes(); ++pass)
+      if (kernel.n_items(pass, one_row) != 0) ++step.launches;
+    step.barriers = threads > 1 ? step.launches : 0;
+    plan.steps.push_back(std::move(step));
+  }
+  return plan;
+}
+
+Result<std::unique_ptr<Executor>> make_executor(const program::Program& program, const CompileOptions& options,
+                                                const Isa& isa, uint32_t threads, std::string backend) {
+  if (options.max_rows == 0) return invalid("an executor for batches of no rows");
+  HC_ASSIGN(Kernels kernels, make_kernels(program, isa));
+  auto executor = std::make_unique<CpuExecutor>(program, options, isa, threads, std::move(kernels));
+  HC_TRY(executor->allocate_memory());
+  executor->set_plan(make_plan(program, executor->kernels(), isa, executor->n_threads(), std::move(backend)));
+  if (options.progress) {  // weights are used where the file is mapped: nothing to take in
+    const uint64_t bytes = program::resident_bytes(program);
+    options.progress(bytes, bytes);
+  }
+  return executor;
+}
+
+}  // namespace honeycrisp::backend::cpu

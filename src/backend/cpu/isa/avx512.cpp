@@ -1,0 +1,27 @@
+// AVX-512 F, BW, VL, DQ without VNNI (Skylake-X).
+// Compiled with its own flags: see isa/kernels.h for what may be included here.
+#include "backend/cpu/isa/kernels.h"
+#include "quant/blocks.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+namespace honeycrisp::backend::cpu {
+namespace {
+// clang-format off: the order matters
+#include "backend/cpu/isa/lanes_avx512.inl"
+#include "backend/cpu/isa/formats.inl"
+#include "backend/cpu/isa/tile_x86.inl"
+#include "backend/cpu/isa/dot_avx512.inl"
+#include "backend/cpu/isa/math.inl"
+#include "backend/cpu/isa/rows.inl"
+#include "backend/cpu/isa/attention.inl"
+#include "backend/cpu/isa/multiply.inl"
+#include "backend/cpu/isa/table.inl"
+// clang-format on
+}  // namespace
+
+extern const Isa kIsaAvx512;
+const Isa kIsaAvx512 = HC_ISA_TABLE("avx512");
+
+}  // namespace honeycrisp::backend::cpu

@@ -1,0 +1,53 @@
+#include "backend/cpu/isa/isa.h"
+
+#include <cstdlib>
+#include <string>
+
+namespace honeycrisp::backend::cpu {
+
+extern const Isa kIsaScalar;
+
+std::vector<const Isa*> available_isas() {
+  std::vector<const Isa*> isas = detail::available_vector_isas();
+  isas.push_back(&kIsaScalar);
+  return isas;
+}
+
+Result<const Isa*> find_isa(std::string_view name) {
+  std::string names;
+  for (const Isa* isa : available_isas()) {
+    if (name.empty() || name == isa->name) return isa;
+    names += (names.empty() ? "" : ", ") + std::string(isa->name);
+  }
+  return unsupported("instruction set \"{}\" is unknown or not on this machine, which has: {}", name, names);
+}
+
+Result<const Isa*> chosen_isa() {
+  const char* name = std::getenv("HONEYCRISP_ISA");
+  auto isa = find_isa(name ? name : "");
+  if (!isa) return fail(isa.error().code, "HONEYCRISP_ISA: {}", isa.error().message);
+  return isa;
+}
+
+MultiplyFn multiply_for(const Isa& isa, quant::Format format) {
+  switch (format) {
+#define HC_X(name) \
+  case quant::Format::k##name: return isa.multiply.name;
+    HC_CPU_FLOAT_FORMATS(HC_X)
+    HC_CPU_INTEGER_FORMATS(HC_X)
+#undef HC_X
+    default: return nullptr;
+  }
+}
+
+bool multiplies_integers(quant::Format format) {
+  switch (format) {
+#define HC_X(name) case quant::Format::k##name:
+    HC_CPU_INTEGER_FORMATS(HC_X)
+#undef HC_X
+    return true;
+    default: return false;
+  }
+}
+
+}  // namespace honeycrisp::backend::cpu

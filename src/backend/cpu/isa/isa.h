@@ -1,0 +1,31 @@
+// The instruction sets of this build and machine, and the choice among them. Owns HONEYCRISP_ISA.
+#pragma once
+
+#include "backend/cpu/isa/kernels.h"
+#include "base/result.h"
+#include "quant/formats.h"
+
+#include <string_view>
+#include <vector>
+
+namespace honeycrisp::backend::cpu {
+
+/// Those that this machine can run, best first; scalar is always the last.
+std::vector<const Isa*> available_isas();
+
+/// By name, or the best one for "". Error: lists what there is.
+Result<const Isa*> find_isa(std::string_view name);
+/// find_isa() of the environment variable HONEYCRISP_ISA.
+Result<const Isa*> chosen_isa();
+
+/// The panel function of a format, or null where its rows have to be unpacked to f32 first.
+MultiplyFn multiply_for(const Isa& isa, quant::Format format);
+/// Whether that function takes activations as integers.
+bool multiplies_integers(quant::Format format);
+
+namespace detail {
+/// Besides scalar, of this architecture: isa_x86.cpp or isa_portable.cpp.
+std::vector<const Isa*> available_vector_isas();
+}  // namespace detail
+
+}  // namespace honeycrisp::backend::cpu

@@ -1,0 +1,112 @@
+// The functions that are compiled once per instruction set, and the plain structs that cross to them. One definition
+// of every result: all instruction sets give the same bits (isa/*.inl say in which order things are added).
+// Included by files with special compile flags: nothing here may bring in inline functions or templates of others,
+// because the linker could keep their AVX version for everybody.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace honeycrisp::backend::cpu {
+
+/// Outputs of a matrix that are computed together, and lanes of every vector loop.
+inline constexpr uint32_t kLanes = 16;
+/// Inputs that share one activation scale.
+inline constexpr uint32_t kGroup = 32;
+/// Groups of a panel that are unpacked at a time (512 inputs: the tile stays in the L1 cache).
+inline constexpr uint32_t kTileGroups = 16;
+/// Positions of an attention chunk and of a page, as program.h and backend.h have them (checked in attend.cpp).
+inline constexpr uint32_t kChunkPositions = 256;
+inline constexpr uint32_t kPositionsPerPage = 64;
+
+/// 32 activations as 14-bit integers q = 128 · hi + lo, x ≈ d · q. A group with an infinity or a NaN has d = NaN.
+struct alignas(16) ActivationGroup {
+  int8_t hi[kGroup];
+  int8_t lo[kGroup];
+  float d;
+  int32_t sum[2];  // Σ q of the first and of the last 16
+  float reserved;
+};
+static_assert(sizeof(ActivationGroup) == 80);
+
+/// Unpacked weights of 16 outputs × up to 512 inputs.
+struct alignas(64) Tile {
+  uint8_t values[kTileGroups][8][kLanes][4];  // code + offset of input 4 g + c at [g][output][c]
+  float d[kTileGroups][2][kLanes];            // scale, per group or per half of a group
+  float m[kTileGroups][2][kLanes];            // minimum, the same
+};
+
+/// y[row][output] = Σ_k w[output][k] · x[row][k] for one panel of up to 16 outputs.
+struct MultiplyArgs {
+  const uint8_t* weights;  // first output's row of blocks
+  size_t row_bytes;
+  uint32_t n_outputs;  // 1..16
+  uint32_t cols;
+  const ActivationGroup* groups;  // [n_rows][cols / 32], for quantized weights
+  const float* plain;             // [n_rows][cols rounded up to 16, the rest 0], for floating-point weights
+  uint32_t n_rows;
+  float* y;  // [n_rows][16]
+  Tile* tile;
+};
+using MultiplyFn = void (*)(const MultiplyArgs&);
+
+// Formats that are multiplied in their own form; all others are unpacked to f32 first.
+#define HC_CPU_FLOAT_FORMATS(X) X(F32) X(F16) X(BF16)
+#define HC_CPU_INTEGER_FORMATS(X) \
+  X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4)
+
+enum class KvElement : uint8_t { kF16, kF32, kQ8_0 };
+
+/// Floats of a partial softmax of one query head: [0] maximum, [1] sum of exponentials, [16...] weighted sum of V.
+constexpr size_t softmax_floats(uint32_t value_dim) { return kLanes + (value_dim + kLanes - 1) / kLanes * kLanes; }
+
+/// Attention of the query heads that share a KV head over positions [first, last) of one chunk.
+/// Layout of a page: see kv_cache.h.
+struct AttendChunkArgs {
+  const float* queries;  // [n_queries][key_dim]
+  uint32_t n_queries;
+  uint32_t key_dim;
+  uint32_t value_dim;
+  KvElement element;
+  const uint8_t* key_pages[kChunkPositions / kPositionsPerPage];  // null where no position is asked for
+  const uint8_t* value_pages[kChunkPositions / kPositionsPerPage];
+  size_t key_tile_bytes;        // of 16 positions
+  size_t value_position_bytes;  // of one position
+  uint32_t first, last;         // relative to the chunk
+  float scale;
+  float softcap;  // 0: none
+  float* scores;  // [n_queries][256] scratch
+  float* out;     // [n_queries][softmax_floats(value_dim)]
+};
+
+/// One instruction set.
+struct Isa {
+  const char* name;
+
+  // In order of HC_CPU_FLOAT_FORMATS and HC_CPU_INTEGER_FORMATS.
+  struct Multiply {
+#define HC_X(format) MultiplyFn format;
+    HC_CPU_FLOAT_FORMATS(HC_X)
+    HC_CPU_INTEGER_FORMATS(HC_X)
+#undef HC_X
+  } multiply;
+
+  /// x [cols], cols a multiple of 32.
+  void (*quantize)(const float* x, uint32_t cols, ActivationGroup* out);
+  /// out = x / sqrt(mean(x²) + eps) · weight; weight may be null, out may be x.
+  void (*rms_norm)(const float* x, uint32_t n, const float* weight, float eps, float* out);
+  /// y = activation(y) · other, by program::Activation. n is a multiple of 16.
+  void (*gate[2])(const float* other, float* y, size_t n);
+  /// y = y · σ(gate), any n.
+  void (*sigmoid_gate)(const float* gate, float* y, uint32_t n);
+  /// y = scale · softcap(y); softcap 0: none. n is a multiple of 16.
+  void (*cap_and_scale)(float* y, size_t n, float softcap, float scale);
+
+  void (*attend_chunk)(const AttendChunkArgs&);
+  /// Adds a later chunk to `state`. Both [softmax_floats(value_dim)].
+  void (*attend_merge)(float* state, const float* chunk, uint32_t value_dim);
+  /// out [value_dim] = weighted sum / sum, after `sink` (may be null) has joined the softmax.
+  void (*attend_finish)(float* state, const float* sink, uint32_t value_dim, float* out);
+};
+
+}  // namespace honeycrisp::backend::cpu

@@ -1,0 +1,104 @@
+// Functions over one row: RMS norm, activations to 14-bit integers, gates, softcap.
+
+/// The first `n` < 16 values, the other lanes 0.
+HC_INLINE Floats load_part(const float* p, uint32_t n) {
+  alignas(64) float lanes[kLanes] = {};
+  memcpy(lanes, p, n * sizeof(float));
+  return load(lanes);
+}
+HC_INLINE void store_part(float* p, Floats x, uint32_t n) {
+  alignas(64) float lanes[kLanes];
+  store(lanes, x);
+  memcpy(p, lanes, n * sizeof(float));
+}
+/// Calls body(i, count) for each run of up to 16 of n values.
+template <class Body>
+HC_INLINE void for_lanes(uint32_t n, Body body) {
+  uint32_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) body(i, kLanes);
+  if (i < n) body(i, n - i);
+}
+HC_INLINE Floats load_lanes(const float* p, uint32_t count) { return count == kLanes ? load(p) : load_part(p, count); }
+HC_INLINE void store_lanes(float* p, Floats x, uint32_t count) {
+  if (count == kLanes)
+    store(p, x);
+  else
+    store_part(p, x, count);
+}
+
+/// Σ (x · scale)², value k in lane k mod 16.
+static float sum_of_squares(const float* x, uint32_t n, float scale) {
+  Floats s = broadcast(0.0f);
+  for_lanes(n, [&](uint32_t i, uint32_t count) __attribute__((always_inline)) {
+    const Floats v = mul(load_lanes(x + i, count), broadcast(scale));
+    s = fma(v, v, s);
+  });
+  return sum(s);
+}
+
+static void rms_norm(const float* x, uint32_t n, const float* weight, float eps, float* out) {
+  float scale = 1;
+  float squares = sum_of_squares(x, n, 1);
+  if (squares > 3.40282347e38f) {  // finite values above 1.8e19 overflow when squared
+    scale = 5.42101086e-20f;       // 2^-64
+    squares = sum_of_squares(x, n, scale);
+    eps = 0;
+  }
+  const float factor = 1.0f / square_root(squares / float(n) + eps);
+  for_lanes(n, [&](uint32_t i, uint32_t count) __attribute__((always_inline)) {
+    Floats v = mul(mul(load_lanes(x + i, count), broadcast(scale)), broadcast(factor));
+    if (weight) v = mul(v, load_lanes(weight + i, count));
+    store_lanes(out + i, v, count);
+  });
+}
+
+static void quantize(const float* x, uint32_t cols, ActivationGroup* out) {
+  const Ints magnitude_bits = broadcast_int(0x7fffffff);
+  for (uint32_t k = 0; k < cols; k += kGroup, ++out) {
+    const Floats x0 = load(x + k), x1 = load(x + k + kLanes);
+    // Compared as integers, magnitudes order like their values, with infinity and NaN above all others.
+    const int32_t bits = max_lane(max(bit_and(as_ints(x0), magnitude_bits), bit_and(as_ints(x1), magnitude_bits)));
+    float largest;
+    memcpy(&largest, &bits, sizeof bits);
+    // Below 1e-30 the factor would overflow; such a group is zero.
+    const bool finite = bits < 0x7f800000, zero = finite && largest < 1e-30f;
+    const Floats factor = broadcast(finite && !zero ? 8127.0f / largest : 0.0f);
+    const Floats to_integer = broadcast(12582912.0f);  // 1.5 · 2^23: rounds to nearest, ties to even
+    int32_t sums[2];
+    for (int i = 0; i < 2; ++i) {
+      // A selection, not a product: an infinity times 0 would be a NaN.
+      const Floats v = finite ? mul(i == 0 ? x0 : x1, factor) : broadcast(0.0f);
+      const Ints q = sub(as_ints(add(v, to_integer)), broadcast_int(0x4B400000));
+      const Ints hi = shift_right<7>(add(q, broadcast_int(64)));
+      store_bytes(out->hi + 16 * i, hi);
+      store_bytes(out->lo + 16 * i, sub(q, shift_left<7>(hi)));
+      sums[i] = sum(q);
+    }
+    out->d = !finite ? __builtin_nanf("") : zero ? 0.0f : largest / 8127.0f;
+    out->sum[0] = sums[0];
+    out->sum[1] = sums[1];
+    out->reserved = 0;
+  }
+}
+
+static void gate_silu(const float* other, float* y, size_t n) {
+  for (size_t i = 0; i < n; i += kLanes) store(y + i, mul(silu(load(y + i)), load(other + i)));
+}
+static void gate_gelu_tanh(const float* other, float* y, size_t n) {
+  for (size_t i = 0; i < n; i += kLanes) store(y + i, mul(gelu_tanh(load(y + i)), load(other + i)));
+}
+static void sigmoid_gate(const float* gate, float* y, uint32_t n) {
+  for_lanes(n, [&](uint32_t i, uint32_t count) __attribute__((always_inline)) {
+    store_lanes(y + i, times_sigmoid(load_lanes(y + i, count), load_lanes(gate + i, count)), count);
+  });
+}
+HC_INLINE Floats soft_cap(Floats x, float cap) {
+  return mul(hyperbolic_tangent(div(x, broadcast(cap))), broadcast(cap));
+}
+static void cap_and_scale(float* y, size_t n, float softcap, float scale) {
+  for (size_t i = 0; i < n; i += kLanes) {
+    Floats v = load(y + i);
+    if (softcap != 0) v = soft_cap(v, softcap);
+    store(y + i, mul(v, broadcast(scale)));
+  }
+}

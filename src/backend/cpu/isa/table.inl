@@ -1,0 +1,14 @@
+// The function table of the instruction set that is being compiled.
+#define HC_FLOAT(format) .format = multiply_float<Weight##format>,
+#define HC_INTEGER(format) .format = multiply_integer<Format##format>,
+#define HC_ISA_TABLE(isa_name)                                                      \
+  {.name = isa_name,                                                                \
+   .multiply = {HC_CPU_FLOAT_FORMATS(HC_FLOAT) HC_CPU_INTEGER_FORMATS(HC_INTEGER)}, \
+   .quantize = quantize,                                                            \
+   .rms_norm = rms_norm,                                                            \
+   .gate = {gate_silu, gate_gelu_tanh},                                             \
+   .sigmoid_gate = sigmoid_gate,                                                    \
+   .cap_and_scale = cap_and_scale,                                                  \
+   .attend_chunk = attend_chunk,                                                    \
+   .attend_merge = attend_merge,                                                    \
+   .attend_finish = attend_finish}

@@ -1,0 +1,133 @@
+#include "backend/cpu/matrix.h"
+
+#include "base/checked.h"
+#include "quant/dequantize.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+
+namespace honeycrisp::backend::cpu {
+namespace {
+
+constexpr uint32_t kUnpackedOutputs = 4;  // rows unpacked to f32 at a time: what multiply.F32 works on together
+
+bool is_weight_format(quant::Format format) {
+  switch (format) {
+    case quant::Format::kI8:
+    case quant::Format::kI16:
+    case quant::Format::kI32:
+    case quant::Format::kI64:
+    case quant::Format::kF64: return false;
+    default: return true;
+  }
+}
+
+std::string join(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : "+") + name;
+  return all;
+}
+
+template <class Keep>
+std::string distinct_formats(std::span<const MatrixKernel> matrices, Keep keep) {
+  std::vector<std::string> names;
+  for (const MatrixKernel& m : matrices) {
+    if (!keep(m)) continue;
+    std::string name(quant::to_string(m.format()));
+    for (char& c : name) c = char(std::tolower(static_cast<unsigned char>(c)));
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+  }
+  return join(names);
+}
+
+}  // namespace
+
+Result<MatrixKernel> MatrixKernel::create(const program::Program& program, const program::Matrix& matrix,
+                                          const Isa& isa) {
+  const program::Weight& w = program.weight(matrix);
+  if (!is_weight_format(w.format))
+    return unsupported("weight {}: {} is not a format of weights", w.name, quant::to_string(w.format));
+  MatrixKernel m;
+  m.row_bytes_ = w.row_bytes();
+  m.data_ = w.data + matrix.first_row * m.row_bytes_;
+  m.rows_ = matrix.rows;
+  m.cols_ = w.cols;
+  m.format_ = w.format;
+  m.multiply_ = multiply_for(isa, w.format);
+  m.integers_ = multiplies_integers(w.format);
+  return m;
+}
+
+size_t MatrixKernel::scratch_floats() const {
+  return unpacks_to_floats() ? size_t{kUnpackedOutputs} * round_up(cols_, kLanes) : 0;
+}
+
+uint32_t MatrixKernel::panel_outputs(uint32_t panel) const { return std::min(kLanes, rows_ - panel * kLanes); }
+
+void MatrixKernel::multiply(uint32_t panel, uint32_t n_rows, const StepState& s, ThreadScratch& t, float* y) const {
+  const std::byte* weights = data_ + uint64_t{panel} * kLanes * row_bytes_;
+  const uint32_t n_outputs = panel_outputs(panel);
+  MultiplyArgs args{.weights = reinterpret_cast<const uint8_t*>(weights),
+                    .row_bytes = row_bytes_,
+                    .n_outputs = n_outputs,
+                    .cols = cols_,
+                    .groups = s.groups,
+                    .plain = s.plain,
+                    .n_rows = n_rows,
+                    .y = y,
+                    .tile = t.tile};
+  if (multiply_) return multiply_(args);
+  const size_t stride = round_up(cols_, kLanes);
+  args.weights = reinterpret_cast<const uint8_t*>(t.floats);
+  args.row_bytes = stride * sizeof(float);
+  for (uint32_t first = 0; first < n_outputs; first += kUnpackedOutputs) {
+    args.n_outputs = std::min(kUnpackedOutputs, n_outputs - first);
+    args.y = y + first;
+    for (uint32_t i = 0; i < args.n_outputs; ++i)
+      quant::dequantize_row(format_, weights + (first + i) * row_bytes_, t.floats + i * stride, cols_);
+    s.isa->multiply.F32(args);
+  }
+}
+
+InputKernel::InputKernel(const program::Program& program, const std::optional<program::Norm>& norm, uint32_t cols,
+                         std::span<const MatrixKernel> matrices)
+    : norms_(norm.has_value()), cols_(cols) {
+  if (norm) {
+    eps_ = norm->eps;
+    if (norm->weight) norm_weight_ = program.vectors[*norm->weight].values.data();
+  }
+  for (const MatrixKernel& m : matrices) (m.takes_integers() ? integers_ : floats_) = true;
+}
+
+Needs InputKernel::needs() const {
+  const size_t padded = round_up(cols_, kLanes);
+  return {.groups_per_row = integers_ ? cols_ / kGroup : 0,
+          .plain_per_row = floats_ ? padded : 0,
+          .thread_floats = norms_ ? padded : 0};
+}
+
+void InputKernel::prepare(const float* x, uint32_t row, const StepState& s, ThreadScratch& t) const {
+  if (norms_) {
+    s.isa->rms_norm(x, cols_, norm_weight_, eps_, t.floats);
+    x = t.floats;
+  }
+  if (integers_) s.isa->quantize(x, cols_, s.groups + size_t{row} * (cols_ / kGroup));
+  if (floats_) {
+    const size_t padded = round_up(cols_, kLanes);
+    float* plain = s.plain + row * padded;
+    std::memcpy(plain, x, cols_ * sizeof(float));
+    std::fill(plain + cols_, plain + padded, 0.0f);
+  }
+}
+
+std::string format_names(std::span<const MatrixKernel> matrices) {
+  return distinct_formats(matrices, [](const MatrixKernel&) { return true; });
+}
+
+std::string unpacked_formats(std::span<const MatrixKernel> matrices) {
+  const std::string names = distinct_formats(matrices, [](const MatrixKernel& m) { return m.unpacks_to_floats(); });
+  return names.empty() ? names : names + " is unpacked to f32 in every step";
+}
+
+}  // namespace honeycrisp::backend::cpu

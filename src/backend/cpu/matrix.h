@@ -1,0 +1,58 @@
+// A matrix of the program as the cpu backend multiplies with it, and the input in the forms that it takes.
+#pragma once
+
+#include "backend/cpu/op_kernel.h"
+
+#include <span>
+
+namespace honeycrisp::backend::cpu {
+
+class MatrixKernel {
+ public:
+  /// Error: an integer tensor type, which is no weight.
+  static Result<MatrixKernel> create(const program::Program& program, const program::Matrix& matrix, const Isa& isa);
+
+  uint32_t rows() const { return rows_; }
+  uint32_t n_panels() const { return (rows_ + kLanes - 1) / kLanes; }
+  bool takes_integers() const { return integers_; }
+  bool unpacks_to_floats() const { return multiply_ == nullptr; }
+  quant::Format format() const { return format_; }
+  /// Floats of scratch that multiply() needs.
+  size_t scratch_floats() const;
+
+  /// y [n_rows][16] = outputs [16 panel, …) of every prepared row. Lanes past the last output are unspecified.
+  void multiply(uint32_t panel, uint32_t n_rows, const StepState& s, ThreadScratch& t, float* y) const;
+  uint32_t panel_outputs(uint32_t panel) const;
+
+ private:
+  const std::byte* data_ = nullptr;
+  uint64_t row_bytes_ = 0;
+  uint32_t rows_ = 0, cols_ = 0;
+  quant::Format format_ = quant::Format::kF32;
+  MultiplyFn multiply_ = nullptr;
+  bool integers_ = false;
+};
+
+/// The input of one or more matrices: normed, as integers where one takes them, as f32 where one takes that.
+class InputKernel {
+ public:
+  InputKernel(const program::Program& program, const std::optional<program::Norm>& norm, uint32_t cols,
+              std::span<const MatrixKernel> matrices);
+
+  Needs needs() const;
+  /// Prepares `x` [cols] as row `row` of StepState::groups and plain.
+  void prepare(const float* x, uint32_t row, const StepState& s, ThreadScratch& t) const;
+
+ private:
+  const float* norm_weight_ = nullptr;
+  bool norms_ = false, integers_ = false, floats_ = false;
+  float eps_ = 0;
+  uint32_t cols_ = 0;
+};
+
+/// Distinct formats of the matrices, lower case: "q4_1+q8_0".
+std::string format_names(std::span<const MatrixKernel> matrices);
+/// Why a matrix is unpacked to f32, naming the formats; empty if none is.
+std::string unpacked_formats(std::span<const MatrixKernel> matrices);
+
+}  // namespace honeycrisp::backend::cpu

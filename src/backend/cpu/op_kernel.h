@@ -1,0 +1,89 @@
+// What the ops of the cpu backend have in common: an op is a few passes of the thread pool over independent items, with
+// a barrier after each pass. Ops do not know threads; the executor hands them ranges of items in any order.
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/cpu/isa/isa.h"
+#include "backend/cpu/kv_cache.h"
+#include "backend/cpu/rope_tables.h"
+
+#include <memory>
+#include <string>
+
+namespace honeycrisp::backend::cpu {
+
+/// f32 and activation memory that an op needs, per row of a batch or per thread. The executor allocates the largest of
+/// all ops once.
+struct Needs {
+  size_t groups_per_row = 0;   // ActivationGroup: the input as integers
+  size_t plain_per_row = 0;    // floats: the input as f32
+  size_t outputs_per_row = 0;  // floats: outputs before an ending that needs the whole row
+  size_t queries_per_row = 0;  // floats
+  size_t thread_floats = 0;
+  size_t softmax_floats = 0;  // per chunk of a KV head's queries, when chunks are computed apart
+
+  void add(const Needs& other);
+};
+
+struct ThreadScratch {
+  Tile* tile;
+  float* panel[2];  // [max_rows][16]
+  float* floats;    // [Needs::thread_floats]
+};
+
+/// The running step.
+struct StepState {
+  const Isa* isa;
+  const Batch* batch;
+  uint32_t n_rows;
+  const uint32_t* logit_rows;  // [n_logit_rows] indices of the rows that want logits
+  uint32_t n_logit_rows;
+  uint32_t n_threads;
+  uint32_t n_chunks;  // attention chunks of the last position in the batch
+
+  float* const* buffers;  // [Program::buffers] of [max_rows][width]
+  const uint32_t* widths;
+  ActivationGroup* groups;
+  float* plain;
+  float* outputs;
+  float* queries;
+  float* softmax;  // [items of few rows][n_chunks][Needs::softmax_floats]
+  KvCache* cache;
+  const RopeTables* ropes;
+  float* logits;  // [n_logit_rows][vocabulary]
+
+  float* row(const program::Slice& slice, size_t row) const {
+    return buffers[slice.buffer] + row * widths[slice.buffer] + slice.column;
+  }
+};
+
+class OpKernel {
+ public:
+  virtual ~OpKernel() = default;
+
+  virtual Needs needs() const = 0;
+  virtual uint32_t n_passes() const = 0;
+  /// How many items the pass has; 0 skips it without a barrier.
+  virtual size_t n_items(uint32_t pass, const StepState& s) const = 0;
+  virtual void run(uint32_t pass, size_t begin, size_t end, const StepState& s, ThreadScratch& t) const = 0;
+
+  /// Formats and what else distinguishes the kernel, e.g. "q4_1+q8_0"; may be empty.
+  virtual std::string variant() const { return {}; }
+  virtual std::string why_not_fast() const { return {}; }
+};
+
+// One file each. The program must outlive the kernel. Errors: a format that cannot be multiplied.
+Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::Embed& op,
+                                              const Isa& isa);
+Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::Project& op,
+                                              const Isa& isa);
+Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::Attend& op,
+                                              const Isa& isa);
+Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::Logits& op,
+                                              const Isa& isa);
+
+/// Whether few (row, KV head) pairs make attention compute the chunks of a pair on several threads. Never changes a
+/// bit.
+inline bool splits_chunks(size_t n_pairs, uint32_t n_threads) { return n_threads > 1 && n_pairs < 2 * n_threads; }
+
+}  // namespace honeycrisp::backend::cpu

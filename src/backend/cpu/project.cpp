@@ -1,0 +1,174 @@
+// Project: one to four matrices times one prepared input, split over panels of 16 outputs; the ending is applied to a
+// panel while it is in the cache, unless it norms whole output rows: those get a pass of their own.
+#include "backend/cpu/matrix.h"
+
+#include <algorithm>
+
+namespace honeycrisp::backend::cpu {
+namespace {
+
+using program::Gate;
+using program::Norm;
+using program::Project;
+using program::Residual;
+using program::Store;
+
+static_assert(int(program::Activation::kSilu) == 0 && int(program::Activation::kGeluTanh) == 1,
+              "the order of Isa::gate");
+
+enum Pass : uint32_t { kPrepare, kMultiply, kFinish };
+
+bool norms_outputs(const Project& op) {
+  if (const auto* store = std::get_if<Store>(&op.ending)) return store->norm.has_value();
+  if (const auto* residual = std::get_if<Residual>(&op.ending)) return residual->post_norm.has_value();
+  return false;
+}
+
+class ProjectKernel final : public OpKernel {
+ public:
+  ProjectKernel(const program::Program& program, const Project& op, std::vector<MatrixKernel> matrices)
+      : program_(program),
+        op_(op),
+        matrices_(std::move(matrices)),
+        input_(program, op.input_norm, op.in.width, matrices_),
+        finishes_(norms_outputs(op)),
+        pairs_(std::holds_alternative<Gate>(op.ending) && !std::get<Gate>(op.ending).operand) {
+    for (const MatrixKernel& m : matrices_) width_ += m.rows();
+  }
+
+  Needs needs() const override {
+    Needs needs = input_.needs();
+    for (const MatrixKernel& m : matrices_) needs.add({.thread_floats = m.scratch_floats()});
+    if (finishes_) needs.add({.outputs_per_row = width_});
+    return needs;
+  }
+  uint32_t n_passes() const override { return finishes_ ? 3 : 2; }
+  size_t n_items(uint32_t pass, const StepState& s) const override {
+    if (pass != kMultiply) return s.n_rows;
+    if (pairs_) return matrices_[0].n_panels();
+    size_t panels = 0;
+    for (const MatrixKernel& m : matrices_) panels += m.n_panels();
+    return panels;
+  }
+  std::string variant() const override { return format_names(matrices_); }
+  std::string why_not_fast() const override { return unpacked_formats(matrices_); }
+
+  void run(uint32_t pass, size_t begin, size_t end, const StepState& s, ThreadScratch& t) const override {
+    for (size_t item = begin; item < end; ++item) {
+      switch (pass) {
+        case kPrepare: input_.prepare(s.row(op_.in, item), uint32_t(item), s, t); break;
+        case kMultiply: multiply(item, s, t); break;
+        case kFinish: std::visit([&](const auto& ending) { finish(ending, item, s); }, op_.ending); break;
+      }
+    }
+  }
+
+ private:
+  // Panel `item` counted over all matrices, or of both matrices of a gate.
+  void multiply(size_t item, const StepState& s, ThreadScratch& t) const {
+    if (pairs_) {
+      const auto panel = uint32_t(item);
+      for (size_t i = 0; i < 2; ++i) multiply_panel(i, panel, s, t, t.panel[i]);
+      return end_gate(std::get<Gate>(op_.ending), panel, s, t);
+    }
+    size_t matrix = 0, first_output = 0;
+    while (item >= matrices_[matrix].n_panels()) {
+      item -= matrices_[matrix].n_panels();
+      first_output += matrices_[matrix++].rows();
+    }
+    const auto panel = uint32_t(item);
+    multiply_panel(matrix, panel, s, t, t.panel[0]);
+    if (finishes_) return keep_outputs(first_output + panel * kLanes, matrices_[matrix].panel_outputs(panel), s, t);
+    if (const auto* store = std::get_if<Store>(&op_.ending)) return end_store(*store, matrix, panel, s, t);
+    if (const auto* gate = std::get_if<Gate>(&op_.ending)) return end_gate(*gate, panel, s, t);
+    end_residual(std::get<Residual>(op_.ending), panel, s, t);
+  }
+
+  void multiply_panel(size_t matrix, uint32_t panel, const StepState& s, ThreadScratch& t, float* y) const {
+    const MatrixKernel& m = matrices_[matrix];
+    m.multiply(panel, s.n_rows, s, t, y);
+    if (!op_.biases[matrix]) return;
+    const float* bias = program_.vectors[*op_.biases[matrix]].values.data() + panel * kLanes;
+    const uint32_t count = m.panel_outputs(panel);
+    for (size_t row = 0; row < s.n_rows; ++row)
+      for (uint32_t i = 0; i < count; ++i) y[row * kLanes + i] += bias[i];
+  }
+
+  void end_store(const Store& e, size_t matrix, uint32_t panel, const StepState& s, ThreadScratch& t) const {
+    const uint32_t count = matrices_[matrix].panel_outputs(panel), column = panel * kLanes;
+    for (size_t row = 0; row < s.n_rows; ++row) {
+      const float* y = t.panel[0] + row * kLanes;
+      const float* add = e.add ? s.row(*e.add, row) + column : nullptr;
+      float* out = s.row(e.outs[matrix], row) + column;
+      for (uint32_t i = 0; i < count; ++i) out[i] = store(e, y[i] * e.scale, add ? add + i : nullptr);
+    }
+  }
+  static float store(const Store& e, float y, const float* add) { return e.out_scale * (add ? *add + y : y); }
+
+  void end_gate(const Gate& e, uint32_t panel, const StepState& s, ThreadScratch& t) const {
+    const uint32_t count = matrices_[0].panel_outputs(panel), column = panel * kLanes;
+    if (e.operand)
+      for (size_t row = 0; row < s.n_rows; ++row)
+        std::copy_n(s.row(*e.operand, row) + column, count, t.panel[1] + row * kLanes);
+    s.isa->gate[size_t(e.activation)](t.panel[1], t.panel[0], size_t{s.n_rows} * kLanes);
+    for (size_t row = 0; row < s.n_rows; ++row)
+      std::copy_n(t.panel[0] + row * kLanes, count, s.row(e.out, row) + column);
+  }
+
+  void end_residual(const Residual& e, uint32_t panel, const StepState& s, ThreadScratch& t) const {
+    const uint32_t count = matrices_[0].panel_outputs(panel), column = panel * kLanes;
+    for (size_t row = 0; row < s.n_rows; ++row)
+      add_branch(e, t.panel[0] + row * kLanes, s.row(e.x, row) + column, count);
+  }
+  static void add_branch(const Residual& e, const float* y, float* x, size_t n) {
+    for (size_t i = 0; i < n; ++i) x[i] = e.residual_scale * (x[i] + e.branch_scale * y[i]);
+  }
+
+  void keep_outputs(size_t column, uint32_t count, const StepState& s, ThreadScratch& t) const {
+    for (size_t row = 0; row < s.n_rows; ++row)
+      std::copy_n(t.panel[0] + row * kLanes, count, s.outputs + row * width_ + column);
+  }
+
+  const float* norm_weight(const Norm& norm) const {
+    return norm.weight ? program_.vectors[*norm.weight].values.data() : nullptr;
+  }
+  void finish(const Store& e, size_t row, const StepState& s) const {
+    float* y = s.outputs + row * width_;
+    for (size_t m = 0; m < matrices_.size(); y += matrices_[m].rows(), ++m) {
+      const uint32_t n = matrices_[m].rows(), run = e.norm_width == 0 ? n : e.norm_width;
+      if (e.scale != 1)
+        for (uint32_t i = 0; i < n; ++i) y[i] *= e.scale;
+      for (uint32_t i = 0; i < n; i += run) s.isa->rms_norm(y + i, run, norm_weight(*e.norm), e.norm->eps, y + i);
+      const float* add = e.add ? s.row(*e.add, row) : nullptr;
+      float* out = s.row(e.outs[m], row);
+      for (uint32_t i = 0; i < n; ++i) out[i] = store(e, y[i], add ? add + i : nullptr);
+    }
+  }
+  void finish(const Residual& e, size_t row, const StepState& s) const {
+    float* y = s.outputs + row * width_;
+    s.isa->rms_norm(y, uint32_t(width_), norm_weight(*e.post_norm), e.post_norm->eps, y);
+    add_branch(e, y, s.row(e.x, row), width_);
+  }
+  void finish(const Gate&, size_t, const StepState&) const {}
+
+  const program::Program& program_;
+  const Project& op_;
+  std::vector<MatrixKernel> matrices_;
+  InputKernel input_;
+  bool finishes_;     // the ending needs whole output rows
+  bool pairs_;        // a gate of two matrices: one item is a panel of both
+  size_t width_ = 0;  // outputs of all matrices
+};
+
+}  // namespace
+
+Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const Project& op, const Isa& isa) {
+  std::vector<MatrixKernel> matrices;
+  for (const program::Matrix& matrix : op.matrices) {
+    HC_ASSIGN(const MatrixKernel m, MatrixKernel::create(program, matrix, isa));
+    matrices.push_back(m);
+  }
+  return std::make_unique<ProjectKernel>(program, op, std::move(matrices));
+}
+
+}  // namespace honeycrisp::backend::cpu
