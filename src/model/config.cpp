@@ -99,8 +99,10 @@ Result<Config> read_config(const gguf::File& file, const HyperParameters& hyper)
     return invalid("{}: {} is no multiple of {} heads, and {} is missing", hyper.key("embedding_length"), c.width,
                    c.n_heads[0], hyper.key("attention.key_length"));
   const uint32_t head_dim = std::max(1u, c.width / c.n_heads[0]);
-  HC_ASSIGN(c.key_dim, hyper.get("attention.key_length", head_dim, 1, kMaxHeadDim));
-  HC_ASSIGN(c.value_dim, hyper.get("attention.value_length", c.key_dim, 1, kMaxHeadDim));
+  HC_ASSIGN(const uint32_t key_dim, hyper.get("attention.key_length", head_dim, 1, kMaxHeadDim));
+  HC_ASSIGN(const uint32_t value_dim, hyper.get("attention.value_length", key_dim, 1, kMaxHeadDim));
+  c.key_dim.assign(c.n_layers, key_dim);
+  c.value_dim.assign(c.n_layers, value_dim);
   HC_ASSIGN(const double eps, hyper.require_float("attention.layer_norm_rms_epsilon", 0, 1));
   c.eps = float(eps);
 

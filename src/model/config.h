@@ -48,8 +48,8 @@ struct Config {
   std::vector<uint32_t> n_heads;     // [n_layers]
   std::vector<uint32_t> n_kv_heads;  // [n_layers]
   std::vector<uint32_t> ffn_width;   // [n_layers]
-  uint32_t key_dim = 0;              // per head
-  uint32_t value_dim = 0;            // per head
+  std::vector<uint32_t> key_dim;     // [n_layers], per head
+  std::vector<uint32_t> value_dim;   // [n_layers], per head
   float eps = 0;                     // of the RMS norms
 };
 

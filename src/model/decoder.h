@@ -25,20 +25,25 @@ DecoderBuffers make_buffers(Builder& builder, const Config& config);
 Result<void> add_embedding(Builder& builder, const Config& config, const DecoderBuffers& buffers, float scale);
 
 struct AttentionOptions {
-  program::RopeId rope = 0;
+  std::optional<program::RopeId> rope;
   uint32_t window = 0;
   float scale = 1;
   float softcap = 0;
-  bool qk_norm = false;             // attn_q_norm, attn_k_norm [key_dim] before rope
+  bool qk_norm = false;                          // attn_q_norm, attn_k_norm [key_dim] before rope
+  bool v_norm = false;                           // weightless
+  bool v_may_be_k = false;                       // where attn_v is absent, V is K before norm and rope
+  std::optional<program::CacheId> shared_cache;  // set: no K and V of its own, reads this layer's
   const char* post_norm = nullptr;  // suffix of a norm after the output projection, e.g. "post_attention_norm"
 };
-/// attn_norm → attn_q/k/v (biases where the file has them) → attend → attn_output → residual.
-Result<void> add_attention(Builder& builder, const Config& config, const DecoderBuffers& buffers, uint32_t layer,
-                           const AttentionOptions& options);
+/// attn_norm → attn_q/k/v (biases where the file has them) → attend → attn_output → residual. Gives the cache layer
+/// used.
+Result<program::CacheId> add_attention(Builder& builder, const Config& config, const DecoderBuffers& buffers,
+                                       uint32_t layer, const AttentionOptions& options);
 
 struct FeedForwardOptions {
   program::Activation activation = program::Activation::kSilu;
   const char* post_norm = nullptr;  // e.g. "post_ffw_norm"
+  float residual_scale = 1;         // of the sum, at the end of the block
 };
 /// ffn_norm → activation(ffn_gate) · ffn_up → ffn_down → residual.
 Result<void> add_feed_forward(Builder& builder, const Config& config, const DecoderBuffers& buffers, uint32_t layer,

@@ -14,10 +14,8 @@ struct Family {
 };
 
 constexpr Family kFamilies[] = {
-    {"gemma3", build_gemma3},
-    {"llama", build_llama},
-    {"qwen2", build_qwen2},
-    {"qwen3", build_qwen3},
+    {"gemma2", build_gemma2}, {"gemma3", build_gemma3}, {"gemma4", build_gemma4},
+    {"llama", build_llama},   {"qwen2", build_qwen2},   {"qwen3", build_qwen3},
 };
 
 }  // namespace

@@ -37,10 +37,17 @@ program::Rope make_rope(const RopeShape& shape, const RopeScaling& scaling, std:
   return rope;
 }
 
-Result<uint32_t> read_rotated(const HyperParameters& hyper, uint32_t head_dim) {
-  HC_ASSIGN(const uint32_t rotated, hyper.get("rope.dimension_count", head_dim, 2, head_dim));
-  if (rotated % 2 != 0) return invalid("{}: {} is odd", hyper.key("rope.dimension_count"), rotated);
+Result<uint32_t> read_rotated(const HyperParameters& hyper, uint32_t head_dim, std::string_view suffix) {
+  HC_ASSIGN(const uint32_t rotated, hyper.get(suffix, head_dim, 2, head_dim));
+  if (rotated % 2 != 0) return invalid("{}: {} is odd", hyper.key(suffix), rotated);
   return rotated;
+}
+
+Result<std::vector<float>> read_divisors(Builder& builder, uint32_t pairs) {
+  HC_ASSIGN(auto divisors, builder.values("rope_freqs.weight", pairs));
+  for (float d : divisors)
+    if (!(d > 0)) return invalid("tensor 'rope_freqs.weight' holds {}, expected divisors above 0", d);
+  return divisors;
 }
 
 }  // namespace honeycrisp::model

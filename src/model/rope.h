@@ -3,11 +3,14 @@
 #pragma once
 
 #include "base/result.h"
+#include "model/builder.h"
 #include "model/config.h"
 #include "program/program.h"
 
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace honeycrisp::model {
 
@@ -30,6 +33,10 @@ struct RopeShape {
 program::Rope make_rope(const RopeShape& shape, const RopeScaling& scaling, std::span<const float> divisors = {});
 
 /// `rope.dimension_count` (default: the whole head), checked: even, within the head.
-Result<uint32_t> read_rotated(const HyperParameters& hyper, uint32_t head_dim);
+Result<uint32_t> read_rotated(const HyperParameters& hyper, uint32_t head_dim,
+                              std::string_view suffix = "rope.dimension_count");
+
+/// rope_freqs.weight [pairs]: divisors above 0 of the frequencies.
+Result<std::vector<float>> read_divisors(Builder& builder, uint32_t pairs);
 
 }  // namespace honeycrisp::model

@@ -125,7 +125,7 @@ struct Store {
   float scale = 1;
   std::optional<Norm> norm;  // over each run of norm_width outputs; 0: over the whole output row
   uint32_t norm_width = 0;
-  std::optional<Slice> add;
+  std::optional<Slice> add;  // may be the output itself
   float out_scale = 1;
 };
 

@@ -13,7 +13,8 @@ struct Case {
   double reference_bar;  // relative error of all logits; an independent pass in f32 reaches a third of it
 };
 constexpr Case kCases[] = {
-    {"llama", 1e-5}, {"llama3-rope", 1e-5}, {"mistral", 1e-5}, {"qwen2", 1e-5}, {"qwen3", 1e-5}, {"gemma3", 1e-5},
+    {"llama", 1e-5},  {"llama3-rope", 1e-5}, {"mistral", 1e-5}, {"qwen2", 1e-5},      {"qwen3", 1e-5},
+    {"gemma2", 1e-5}, {"gemma3", 1e-5},      {"gemma4", 3e-5},  {"gemma4-e", 1.5e-5},
 };
 constexpr double kCpuBar = 5e-5;
 constexpr size_t kChunks[] = {1, 2, 3, 7, 512};
@@ -68,8 +69,8 @@ TEST_P(GoldenFamilies, cpu_chunks_and_threads_have_the_same_bits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenFamilies, ::testing::ValuesIn(kCases), [](const auto& info) {
-  std::string name = info.param.name;
+INSTANTIATE_TEST_SUITE_P(All, GoldenFamilies, ::testing::ValuesIn(kCases), [](const auto& param_info) {
+  std::string name = param_info.param.name;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });

@@ -128,7 +128,7 @@ TEST_P(GoldenModels, cpu_stays_near_the_f32_model) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenModels, ::testing::ValuesIn(kModels),
-                         [](const auto& info) { return std::string(info.param.golden); });
+                         [](const auto& param_info) { return std::string(param_info.param.golden); });
 
 }  // namespace
 }  // namespace honeycrisp::testing

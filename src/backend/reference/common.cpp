@@ -2,11 +2,16 @@
 #include "backend/reference/ops.h"
 #include "quant/dequantize.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace honeycrisp::backend::reference {
 
-double dot(const float* a, const float* b, size_t n) {
+namespace {
+
+// Eight interleaved partial sums, added in order: fast enough for whole models, and always the same bits.
+template <class A, class B>
+double dot_product(const A* a, const B* b, size_t n) {
   double sums[8] = {};
   size_t i = 0;
   for (; i + 8 <= n; i += 8)
@@ -16,6 +21,10 @@ double dot(const float* a, const float* b, size_t n) {
   for (double s : sums) total += s;
   return total;
 }
+
+}  // namespace
+
+double dot(const float* a, const float* b, size_t n) { return dot_product(a, b, n); }
 
 void rms_norm(const program::Program& program, const program::Norm& norm, std::span<float> x) {
   const double mean = dot(x.data(), x.data(), x.size()) / double(x.size());
@@ -29,11 +38,14 @@ void rms_norm(const program::Program& program, const program::Norm& norm, std::s
 void multiply(const program::Program& program, const program::Matrix& matrix, std::span<const float> x, size_t rows,
               float* y, size_t y_stride) {
   const program::Weight& w = program.weight(matrix);
+  const std::vector<double> wide_x(x.begin(), x.end());  // converted once, not once per output
   std::vector<float> weights(w.cols);
+  std::vector<double> wide_weights(w.cols);
   for (size_t i = 0; i < matrix.rows; ++i) {
     quant::dequantize_row(w.format, w.data + (matrix.first_row + i) * w.row_bytes(), weights.data(), w.cols);
+    std::copy(weights.begin(), weights.end(), wide_weights.begin());
     for (size_t row = 0; row < rows; ++row)
-      y[row * y_stride + i] = float(dot(weights.data(), x.data() + row * w.cols, w.cols));
+      y[row * y_stride + i] = float(dot_product(wide_weights.data(), wide_x.data() + row * w.cols, w.cols));
   }
 }
 

@@ -3,16 +3,16 @@
 namespace honeycrisp::backend::reference {
 namespace {
 
-// y: [matrices' rows one after another], the products of one row of the batch, biases added.
+// y: [matrices' rows one after another], the products of one row of the batch, biases added; may be changed.
 void finish(StepState& state, const program::Project& op, const program::Store& store, size_t row, float* y) {
   for (size_t m = 0; m < op.matrices.size(); y += op.matrices[m].rows, ++m) {
     const size_t n = op.matrices[m].rows, run = store.norm_width == 0 ? n : store.norm_width;
-    const std::span<float> out = state.row(store.outs[m], row);
-    for (size_t i = 0; i < n; ++i) out[i] = store.scale * y[i];
+    for (size_t i = 0; i < n; ++i) y[i] *= store.scale;
     if (store.norm)
-      for (size_t i = 0; i < n; i += run) rms_norm(state.program, *store.norm, out.subspan(i, run));
+      for (size_t i = 0; i < n; i += run) rms_norm(state.program, *store.norm, std::span(y + i, run));
+    const std::span<float> out = state.row(store.outs[m], row);
     for (size_t i = 0; i < n; ++i) {
-      const float sum = store.add ? state.row(*store.add, row)[i] + out[i] : out[i];
+      const float sum = store.add ? state.row(*store.add, row)[i] + y[i] : y[i];
       out[i] = store.out_scale * sum;
     }
   }

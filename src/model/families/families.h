@@ -21,6 +21,8 @@ using FamilyFunction = Result<void> (*)(const FamilyInput&);
 Result<void> build_llama(const FamilyInput& in);
 Result<void> build_qwen2(const FamilyInput& in);
 Result<void> build_qwen3(const FamilyInput& in);
+Result<void> build_gemma2(const FamilyInput& in);
 Result<void> build_gemma3(const FamilyInput& in);
+Result<void> build_gemma4(const FamilyInput& in);
 
 }  // namespace honeycrisp::model

@@ -37,8 +37,8 @@ Result<void> build_gemma3(const FamilyInput& in) {
   const Config& c = in.config;
   HC_ASSIGN(const uint32_t window, in.hyper.require("attention.sliding_window", 1, 1u << 30));
   HC_ASSIGN(const std::vector<bool> sliding, read_sliding(in));
-  RopeShape shape{.interleaved = false, .head_dim = c.key_dim};
-  HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim));
+  RopeShape shape{.interleaved = false, .head_dim = c.key_dim[0]};
+  HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim[0]));
   HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in.hyper));
   HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base", kFullBase, 1, 1e12));
   const program::RopeId full_rope = in.builder.rope(make_rope(shape, scaling));
@@ -47,7 +47,7 @@ Result<void> build_gemma3(const FamilyInput& in) {
   HC_ASSIGN(const double attention_softcap, in.hyper.get_float("attn_logit_softcapping", 0, 0, 1e9));
   HC_ASSIGN(const double final_softcap, in.hyper.get_float("final_logit_softcapping", 0, 0, 1e9));
 
-  const double head = c.n_layers == kLayersOf27B ? double(c.width) / c.n_heads[0] : double(c.key_dim);
+  const double head = c.n_layers == kLayersOf27B ? double(c.width) / c.n_heads[0] : double(c.key_dim[0]);
   AttentionOptions attention{.scale = float(1 / std::sqrt(head)),
                              .softcap = float(attention_softcap),
                              .qk_norm = true,

@@ -11,14 +11,14 @@ namespace {
 
 Result<void> build_qwen(const FamilyInput& in, bool qk_norm) {
   const Config& c = in.config;
-  RopeShape shape{.interleaved = false, .head_dim = c.key_dim};
-  HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim));
+  RopeShape shape{.interleaved = false, .head_dim = c.key_dim[0]};
+  HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim[0]));
   HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base", 10000, 1, 1e12));
   HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in.hyper));
 
   const DecoderBuffers buffers = make_buffers(in.builder, c);
   const AttentionOptions attention{.rope = in.builder.rope(make_rope(shape, scaling)),
-                                   .scale = float(1 / std::sqrt(double(c.key_dim))),
+                                   .scale = float(1 / std::sqrt(double(c.key_dim[0]))),
                                    .qk_norm = qk_norm};
   HC_TRY(add_embedding(in.builder, c, buffers, 1));
   for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
