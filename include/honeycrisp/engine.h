@@ -1,6 +1,7 @@
 // The public C++ API: an Engine is a loaded model, a Session is one timeline of tokens in it.
-// No tensor, backend or file type leaks through here. Thread rule: an Engine may be shared; calls that compute
-// (append, decode, fork, rewind) are serialized inside it. A Session belongs to one caller at a time.
+// No tensor, backend or file type leaks through here. Thread rule: an Engine may be shared by threads; calls that touch
+// the cache (append, decode, step, fork, rewind, closing a session) are serialized inside it, one batch at a time.
+// A Session belongs to one caller at a time. Callbacks run on the calling thread, outside the lock.
 //
 //   auto engine = honeycrisp::Engine::load("model.gguf");
 //   auto session = (*engine)->new_session();
@@ -34,7 +35,8 @@ struct EngineOptions {
   uint32_t chunk = 512;  // most prompt positions computed at once; never changes a bit of the result
   bool mmap = true;
   uint64_t kv_memory_limit = 0;  // bytes of KV pages over all sessions; 0: what `context` needs for max_sessions
-  uint32_t max_sessions = 16;
+  uint32_t max_sessions = 16;    // sessions with a full context at the same time; more may share that memory
+  uint32_t rollback = 256;       // positions that rewind() goes back without recomputing, in sliding-window models
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of weights taken in
 };
 
@@ -45,7 +47,8 @@ struct ModelInfo {
   uint64_t file_bytes = 0;
   uint64_t weight_bytes_per_token = 0;  // read by one decoded token
   uint64_t kv_bytes_per_token = 0;      // of cache, per position
-  uint32_t layers = 0, width = 0, vocabulary = 0;
+  uint32_t layers = 0, width = 0;
+  uint32_t vocabulary = 0;       // ids 0 ≤ id < vocabulary can be computed and chosen: rows of the tables, or fewer
   uint32_t trained_context = 0;  // the model's own
   uint32_t context = 0;          // of a session here
   bool has_vocabulary = false;
@@ -56,6 +59,7 @@ struct ModelInfo {
 std::vector<std::string> backend_names();
 
 class Engine;
+struct EngineFactory;
 
 /// One timeline of tokens with its KV pages. Movable; closing it frees the pages.
 class Session {
@@ -66,7 +70,8 @@ class Session {
 
   /// Computes prompt tokens after the current end, in chunks. Afterwards logits() belongs to the last one.
   /// Errors: kContextFull (with both numbers, before anything is computed), kInvalidInput for an id outside the
-  /// vocabulary. `should_stop` is asked between chunks; true ends with kCancelled and keeps what was computed.
+  /// vocabulary, kOutOfMemory; the session is then as it was. `should_stop` is asked between chunks; true ends with
+  /// kCancelled and keeps what was computed.
   Result<void> append(std::span<const Token> tokens, const std::function<bool()>& should_stop = {});
   /// The same, and the logits of every given token: out is [tokens][vocabulary].
   Result<void> append_all_logits(std::span<const Token> tokens, std::span<float> out);
@@ -79,14 +84,16 @@ class Session {
 
   /// A second timeline with the same past; pages are shared until one side writes.
   Result<Session> fork() const;
-  /// Forgets everything from `position` on. logits() is empty until the next token unless nothing changed.
+  /// Forgets everything from `position` on. logits() is empty until the next token unless nothing changed. Behind what
+  /// a sliding window still holds, the next append computes the past again, with the same bits.
+  /// Error: kInvalidInput for a position past the end.
   Result<void> rewind(uint32_t position);
 
  private:
   friend class Engine;
   struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Impl> impl_;  // null only after a move
 };
 
 /// One session's next tokens in a batched step.
@@ -113,18 +120,21 @@ class Engine {
   std::vector<Token> end_of_generation() const;
 
   Result<Session> new_session();
-  /// Computes several sessions' tokens in one batch (all or none). Each session then has the logits of its last token.
+  /// Computes several sessions' tokens together, in batches of at most `chunk` rows (all or none). Each session then
+  /// has the logits of its last token. Errors: as append(); a session that is absent, of another engine or given twice.
   Result<void> step(std::span<const Feed> feeds);
 
-  /// For the applications of this project, which need the tokenizer, the template and the program.
+  /// For the applications of this project, which need the tokenizer, the template and the program:
+  /// src/engine/internals.h.
   struct Internals;
   const Internals& internals() const;
 
  private:
   friend class Session;
+  friend struct EngineFactory;
   struct Impl;
-  explicit Engine(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Engine(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;  // sessions keep it alive
 };
 
 }  // namespace honeycrisp

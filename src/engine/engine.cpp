@@ -1,0 +1,181 @@
+// Loading a model and describing it. Computing is in session.cpp.
+#include "backend/registry.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text_escape.h"
+#include "engine/bytes.h"
+#include "engine/engine_impl.h"
+#include "engine/plan_memory.h"
+#include "program/check.h"
+#include <honeycrisp/engine.h>
+
+#include <algorithm>
+#include <array>
+
+namespace honeycrisp {
+namespace {
+
+constexpr size_t kMaxNameBytes = 200;  // of a file's text shown to people
+
+/// Formats of the matrices by their share of the bytes, e.g. "Q4_1 (96 %), Q8_0 (4 %)".
+std::string describe_quantization(const program::Program& program) {
+  std::vector<std::pair<uint64_t, quant::Format>> shares;
+  uint64_t total = 0;
+  for (const program::Weight& weight : program.weights) {
+    total += weight.bytes;
+    const auto same = [&](const auto& share) { return share.second == weight.format; };
+    const auto found = std::find_if(shares.begin(), shares.end(), same);
+    if (found == shares.end()) {
+      shares.emplace_back(weight.bytes, weight.format);
+    } else {
+      found->first += weight.bytes;
+    }
+  }
+  std::stable_sort(shares.begin(), shares.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  if (shares.size() == 1) return std::string(quant::to_string(shares.front().second));
+  std::string text;
+  for (const auto& [bytes, format] : shares) {
+    const double percent = 100 * double(bytes) / double(std::max<uint64_t>(total, 1));
+    text += fmt::format("{}{} ({:.0f} %)", text.empty() ? "" : ", ", quant::to_string(format), percent);
+  }
+  return text;
+}
+
+/// Ids that can be both computed and read as text. A logit without a vocabulary entry is never chosen, and an entry
+/// without an embedding row is refused: files with either exist.
+uint32_t usable_vocabulary(const engine::EngineParts& parts) {
+  const uint32_t rows = std::min(parts.model.summary.vocabulary, parts.model.program.vocabulary);
+  if (!parts.tokenizer.has_vocabulary() || parts.tokenizer.vocabulary_size() == rows) return rows;
+  const size_t entries = parts.tokenizer.vocabulary_size();
+  log_warning("the tokenizer has {} entries and the model {} rows: the first {} ids are used", entries, rows,
+              std::min<size_t>(entries, rows));
+  return uint32_t(std::min<size_t>(entries, rows));
+}
+
+ModelInfo describe(const engine::EngineParts& parts, uint32_t context) {
+  const model::ModelSummary& summary = parts.model.summary;
+  ModelInfo info;
+  info.path = parts.path;
+  info.file_bytes = parts.file_bytes;
+  info.has_chat_template = parts.has_chat_template;
+  info.name = escape_for_display(summary.name, kMaxNameBytes);
+  info.architecture = summary.architecture;
+  info.quantization = describe_quantization(parts.model.program);
+  info.parameters = summary.parameters;
+  info.weight_bytes_per_token = program::weight_bytes(parts.model.program);
+  info.layers = summary.n_layers;
+  info.width = summary.width;
+  info.vocabulary = usable_vocabulary(parts);
+  info.trained_context = summary.trained_context;
+  info.context = context;
+  info.has_vocabulary = parts.tokenizer.has_vocabulary();
+  return info;
+}
+
+/// The trained context of a file, before the model is read: some models choose their rope by the context asked for.
+Result<uint64_t> read_trained_context(const gguf::Metadata& metadata) {
+  HC_ASSIGN(const std::string_view architecture, metadata.require_string("general.architecture"));
+  return metadata.get_uint(std::string(architecture) + ".context_length", 0);
+}
+
+}  // namespace
+
+Result<KvType> parse_kv_type(std::string_view name) {
+  static constexpr std::array<std::pair<std::string_view, KvType>, 3> kNames = {
+      {{"f16", KvType::kF16}, {"f32", KvType::kF32}, {"q8_0", KvType::kQ8_0}}};
+  for (const auto& [text, type] : kNames)
+    if (text == name) return type;
+  return invalid("KV cache type '{}' is unknown (there are: f16, f32, q8_0)", escape_for_display(name, 64));
+}
+
+std::vector<std::string> backend_names() {
+  std::vector<std::string> names;
+  for (const backend::Backend* backend : backend::all_backends()) names.emplace_back(backend->name());
+  return names;
+}
+
+Engine::Engine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+Result<std::shared_ptr<Engine>> Engine::load(const std::string& path, EngineOptions options) {
+  HC_ASSIGN(const backend::Backend* backend, backend::find_backend(options.backend));
+  HC_ASSIGN(gguf::File file, gguf::File::open(path, {.mmap = options.mmap}));
+  HC_ASSIGN(const uint64_t trained_context, read_trained_context(file.metadata()));
+  HC_ASSIGN(model::Model model, model::load(file, {.context = engine::resolve_context(options, trained_context)}));
+  HC_ASSIGN(text::Tokenizer tokenizer, text::Tokenizer::load(file.metadata()));
+  for (const std::string& note : model.summary.notes) log_info("{}", note);
+  const uint64_t file_bytes = file.file_bytes();
+  const bool has_chat_template = file.metadata().contains("tokenizer.chat_template");
+  return engine::assemble({.path = path,
+                           .file_bytes = file_bytes,
+                           .has_chat_template = has_chat_template,
+                           .file = std::move(file),
+                           .model = std::move(model),
+                           .tokenizer = std::move(tokenizer),
+                           .backend = backend},
+                          options);
+}
+
+/// Engine's friend: puts an Impl together.
+struct EngineFactory {
+  static Result<std::shared_ptr<Engine>> make(engine::EngineParts parts, const EngineOptions& options) {
+    const uint32_t context = engine::resolve_context(options, parts.model.summary.trained_context);
+    HC_ASSIGN(const engine::KvCache::Limits limits,
+              engine::plan_cache(options, context, parts.model, engine::physical_memory()));
+    if (parts.model.summary.trained_context != 0 && context > parts.model.summary.trained_context)
+      log_warning("a context of {} is more than the {} positions that the model was trained on", context,
+                  parts.model.summary.trained_context);
+
+    auto impl = std::make_shared<Engine::Impl>(std::move(parts));
+    const program::Program& program = impl->parts.model.program;
+    impl->info = describe(impl->parts, context);
+    if (impl->info.vocabulary == 0) return invalid("{}: the vocabulary is empty", escape_for_display(impl->parts.path));
+    HC_ASSIGN(impl->executor, impl->parts.backend->compile(program, {.cache_type = engine::cache_type(options.kv_type),
+                                                                     .threads = options.threads,
+                                                                     .max_rows = options.chunk,
+                                                                     .max_positions = context,
+                                                                     .progress = options.progress}));
+    impl->cache.emplace(*impl->executor, program.pools, limits);
+    impl->stepper.emplace(
+        *impl->executor, *impl->cache,
+        engine::Stepper::Shape{
+            .chunk = options.chunk, .table_rows = program.vocabulary, .vocabulary = impl->info.vocabulary});
+    impl->info.backend = impl->executor->plan().backend;
+    for (const engine::PagePool& pool : impl->cache->pools)
+      impl->info.kv_bytes_per_token += pool.page_bytes() / program::kPagePositions;
+    impl->internals.emplace(Engine::Internals{.file = impl->parts.file,
+                                              .model = impl->parts.model,
+                                              .tokenizer = impl->parts.tokenizer,
+                                              .plan = impl->executor->plan()});
+    return std::shared_ptr<Engine>(new Engine(std::move(impl)));
+  }
+};
+
+Result<std::shared_ptr<Engine>> engine::assemble(EngineParts parts, const EngineOptions& options) {
+  return EngineFactory::make(std::move(parts), options);
+}
+
+const ModelInfo& Engine::info() const { return impl_->info; }
+const Engine::Internals& Engine::internals() const { return *impl_->internals; }
+
+Result<std::vector<Token>> Engine::tokenize(std::string_view text, bool parse_special) const {
+  return impl_->parts.tokenizer.encode(text, parse_special);
+}
+
+Result<std::vector<Token>> Engine::tokenize_prompt(std::string_view text, bool parse_special) const {
+  HC_ASSIGN(std::vector<Token> tokens, tokenize(text, parse_special));
+  const text::SpecialTokens& special = impl_->parts.tokenizer.special();
+  if (special.add_bos && special.bos && (tokens.empty() || tokens.front() != *special.bos))
+    tokens.insert(tokens.begin(), *special.bos);
+  return tokens;
+}
+
+std::string Engine::detokenize(std::span<const Token> tokens, bool with_special) const {
+  return impl_->parts.tokenizer.decode(tokens, with_special);
+}
+
+bool Engine::is_end_of_generation(Token token) const { return impl_->parts.tokenizer.is_end_of_generation(token); }
+
+std::vector<Token> Engine::end_of_generation() const { return impl_->parts.tokenizer.special().end_of_generation; }
+
+}  // namespace honeycrisp

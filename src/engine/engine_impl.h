@@ -1,0 +1,54 @@
+// What an Engine and its Sessions are made of. Owns the lock: everything below `mutex` is touched only while it is
+// held; everything above is immutable after assemble().
+#pragma once
+
+#include "engine/internals.h"
+#include "engine/page_pool.h"
+#include "engine/sequence.h"
+#include "engine/stepper.h"
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace honeycrisp {
+
+struct Session::Impl {
+  explicit Impl(std::shared_ptr<Engine::Impl> owner, engine::Sequence&& with);
+  ~Impl();
+
+  std::shared_ptr<Engine::Impl> engine;
+  std::optional<engine::Sequence> sequence;  // always there; optional so that it can be closed under the lock
+  std::vector<float> logits;                 // [vocabulary] of the last token, or empty
+  std::vector<float> next_logits;            // where a step writes: it may fail
+};
+
+struct Engine::Impl {
+  /// One session's share of a computation.
+  struct Intake {
+    Session::Impl* session = nullptr;
+    std::span<const Token> tokens;
+    backend::Role role = backend::Role::kPrompt;
+    std::span<float> all_logits;  // [tokens][vocabulary], or empty: only the last token's, into the session
+  };
+
+  explicit Impl(engine::EngineParts from) : parts(std::move(from)) {}
+  /// Checks, computes and hands out logits. On an error every session is as it was.
+  Result<void> take_in(std::span<const Intake> intakes, const std::function<bool()>& should_stop);
+
+  engine::EngineParts parts;
+  ModelInfo info;
+  std::optional<Internals> internals;
+
+  std::mutex mutex;
+  std::unique_ptr<backend::Executor> executor;  // reads parts.model.program
+  std::optional<engine::KvCache> cache;
+  std::optional<engine::Stepper> stepper;
+
+ private:
+  Result<void> check(const Intake& intake) const;
+  Result<void> compute(std::span<const engine::Work> works, const std::function<bool()>& should_stop);
+};
+
+}  // namespace honeycrisp

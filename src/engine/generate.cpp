@@ -1,0 +1,149 @@
+// See honeycrisp/generate.h.
+#include "base/result.h"
+#include "engine/internals.h"
+#include "engine/stop_strings.h"
+#include <honeycrisp/generate.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+namespace honeycrisp {
+namespace {
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+double rate(double tokens, double seconds) { return tokens > 0 && seconds > 0 ? tokens / seconds : 0; }
+
+/// Tokens in, certain text out: bytes → characters → stop strings → the caller.
+class TextSink {
+ public:
+  TextSink(const text::Tokenizer& tokenizer, engine::StopStrings stop, const GenerateOptions& options, Generation& into)
+      : tokenizer_(tokenizer), stop_(std::move(stop)), options_(options), into_(into) {}
+
+  /// False if the caller wants no more.
+  bool push(Token token) { return emit(stop_.push(utf8_.push(tokenizer_.token_bytes(token, options_.show_special)))); }
+  bool finish() {
+    const bool wants_more = emit(stop_.push(utf8_.finish()));
+    return stopped() || !wants_more || emit(stop_.finish());
+  }
+  bool stopped() const { return !stop_.matched().empty(); }
+  const std::string& stop_string() const { return stop_.matched(); }
+
+ private:
+  bool emit(const std::string& piece) {
+    if (piece.empty()) return true;
+    into_.text += piece;
+    return !options_.on_text || options_.on_text(piece);
+  }
+
+  const text::Tokenizer& tokenizer_;
+  text::Utf8Stream utf8_;
+  engine::StopStrings stop_;
+  const GenerateOptions& options_;
+  Generation& into_;
+};
+
+/// The sampler of this generation, knowing what the session holds.
+Result<Sampler> make_sampler(const Engine& engine, SamplingOptions sampling, bool ignore_eos,
+                             std::span<const Token> prompt) {
+  if (ignore_eos) {
+    for (const Token token : engine.end_of_generation()) {
+      if (uint32_t(token) < engine.info().vocabulary)
+        sampling.logit_bias.emplace_back(token, -std::numeric_limits<float>::infinity());
+    }
+  }
+  HC_ASSIGN(Sampler sampler, Sampler::create(std::move(sampling), engine.info().vocabulary));
+  const size_t n = std::min(prompt.size(), size_t(sampler.options().repeat_last_n));
+  for (const Token token : prompt.last(n)) sampler.accept(token);
+  return sampler;
+}
+
+/// The tokens after the prompt. Appends to `result`; the session holds the prompt.
+Result<FinishReason> run(const Engine& engine, Session& session, Sampler& sampler, const GenerateOptions& options,
+                         TextSink& sink, Generation& result) {
+  const uint32_t context = engine.info().context;
+  while (true) {
+    if (options.max_tokens && result.tokens.size() >= *options.max_tokens) return FinishReason::kLength;
+    if (options.should_stop && options.should_stop()) return FinishReason::kCancelled;
+    HC_ASSIGN(const Token token, sampler.sample(session.logits()));
+    if (engine.is_end_of_generation(token)) return FinishReason::kStop;
+    sampler.accept(token);
+    result.tokens.push_back(token);
+    if (!sink.push(token)) return FinishReason::kCancelled;
+    if (sink.stopped()) return FinishReason::kStop;
+    if (options.max_tokens && result.tokens.size() >= *options.max_tokens) return FinishReason::kLength;
+    if (session.position() >= context) return FinishReason::kContextFull;
+    HC_TRY(session.decode(token));
+    ++result.decoded_tokens;
+  }
+}
+
+}  // namespace
+
+const char* to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kContextFull: return "context_full";
+    case FinishReason::kCancelled: return "cancelled";
+  }
+  return "unknown";
+}
+
+double Generation::prefill_tokens_per_second() const {
+  return rate(double(prompt_tokens) - double(reused_tokens), prefill_seconds);
+}
+double Generation::decode_tokens_per_second() const { return rate(decoded_tokens, decode_seconds); }
+
+Result<uint32_t> set_prompt(Session& session, std::span<const Token> prompt, const std::function<bool()>& should_stop) {
+  if (prompt.empty()) return invalid("the prompt holds no tokens");
+  const std::span<const Token> held = session.tokens();
+  size_t common = size_t(std::mismatch(held.begin(), held.end(), prompt.begin(), prompt.end()).first - held.begin());
+  const bool complete = common == prompt.size() && held.size() == common && !session.logits().empty();
+  if (!complete) common = std::min(common, prompt.size() - 1);
+  HC_TRY(session.rewind(uint32_t(common)));
+  HC_TRY(session.append(prompt.subspan(common), should_stop));
+  return uint32_t(common);
+}
+
+Result<Generation> generate(const Engine& engine, Session& session, std::span<const Token> prompt,
+                            const SamplingOptions& sampling, const GenerateOptions& options) {
+  if (prompt.size() >= engine.info().context)
+    return fail(ErrorCode::kContextFull, "a prompt of {} tokens leaves no position in a context of {}", prompt.size(),
+                engine.info().context);
+  HC_ASSIGN(engine::StopStrings stop, engine::StopStrings::create(options.stop));
+  HC_ASSIGN(Sampler sampler, make_sampler(engine, sampling, options.ignore_eos, prompt));
+
+  Generation result;
+  result.prompt_tokens = uint32_t(prompt.size());
+  const Stopwatch prefill;
+  const Result<uint32_t> reused = set_prompt(session, prompt, options.should_stop);
+  result.prefill_seconds = prefill.seconds();
+  if (!reused) {
+    if (reused.error().code != ErrorCode::kCancelled) return tl::unexpected(reused.error());
+    result.finish_reason = FinishReason::kCancelled;
+    return result;
+  }
+  result.reused_tokens = *reused;
+
+  TextSink sink(engine.internals().tokenizer, std::move(stop), options, result);
+  const Stopwatch decode;
+  HC_ASSIGN(result.finish_reason, run(engine, session, sampler, options, sink, result));
+  result.decode_seconds = decode.seconds();
+  if (result.finish_reason != FinishReason::kCancelled && !sink.finish())
+    result.finish_reason = FinishReason::kCancelled;
+  if (sink.stopped()) {
+    result.finish_reason = FinishReason::kStop;
+    result.stop_string = sink.stop_string();
+  }
+  return result;
+}
+
+}  // namespace honeycrisp

@@ -1,0 +1,38 @@
+// What the applications of this project may see of a loaded engine, and how one is put together from parts.
+// Not part of the public API.
+#pragma once
+
+#include "backend/backend.h"
+#include "gguf/file.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+#include <honeycrisp/engine.h>
+
+namespace honeycrisp {
+
+/// References into the engine, which must outlive them. All immutable.
+struct Engine::Internals {
+  const gguf::File& file;
+  const model::Model& model;
+  const text::Tokenizer& tokenizer;
+  const backend::Plan& plan;
+};
+
+namespace engine {
+
+/// Everything that load() reads before memory is taken.
+struct EngineParts {
+  std::string path;
+  uint64_t file_bytes = 0;
+  bool has_chat_template = false;
+  gguf::File file;
+  model::Model model;
+  text::Tokenizer tokenizer;
+  const backend::Backend* backend = nullptr;
+};
+
+/// Checks the options against the model and the machine, compiles the program and makes the cache.
+Result<std::shared_ptr<Engine>> assemble(EngineParts parts, const EngineOptions& options);
+
+}  // namespace engine
+}  // namespace honeycrisp

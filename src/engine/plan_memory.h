@@ -1,0 +1,25 @@
+// Whether the sizes that were asked for make sense and fit, before anything of them is allocated.
+#pragma once
+
+#include "backend/backend.h"
+#include "base/result.h"
+#include "engine/page_pool.h"
+#include "model/model.h"
+#include <honeycrisp/engine.h>
+
+namespace honeycrisp::engine {
+
+/// Positions of a session that has not asked for more.
+inline constexpr uint32_t kDefaultContext = 8192;
+
+backend::CacheType cache_type(KvType type);
+
+/// The options' context, or the default for a model trained on `trained_context` positions (0: unknown).
+uint32_t resolve_context(const EngineOptions& options, uint64_t trained_context);
+
+/// Limits of the cache for a context that is resolved. Errors: an option out of range (named), a session that cannot
+/// fit into kv_memory_limit or into the machine's memory (`machine_bytes`, 0: unknown), with the numbers.
+Result<KvCache::Limits> plan_cache(const EngineOptions& options, uint32_t context, const model::Model& model,
+                                   uint64_t machine_bytes);
+
+}  // namespace honeycrisp::engine

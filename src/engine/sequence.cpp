@@ -1,0 +1,132 @@
+// See sequence.h.
+#include "engine/sequence.h"
+
+#include "base/check.h"
+#include "base/checked.h"
+
+#include <algorithm>
+
+namespace honeycrisp::engine {
+namespace {
+
+uint32_t pages_for(uint32_t positions) { return ceil_div(positions, kPagePositions); }
+
+/// The lowest position that a row at `position` reads in a pool with this window.
+uint32_t oldest_read(uint32_t position, uint32_t window) {
+  return window == 0 || position < window ? 0 : position - window + 1;
+}
+
+}  // namespace
+
+Sequence::Sequence(KvCache& cache) : cache_(&cache), tables_(cache.pools.size()) {}
+
+Sequence::~Sequence() { drop_all(); }
+
+void Sequence::push(std::span<const int32_t> tokens, backend::Role role) {
+  const std::vector<int32_t> added(tokens.begin(), tokens.end());  // `tokens` may be a part of tokens_
+  tokens_.insert(tokens_.end(), added.begin(), added.end());
+  roles_.resize(tokens_.size(), role);
+}
+
+void Sequence::truncate(uint32_t size) {
+  HC_CHECK(size <= tokens_.size());
+  tokens_.resize(size);
+  roles_.resize(size);
+  if (size >= computed_) return;
+  computed_ = size;
+  abandon();
+  for (size_t pool = 0; pool < tables_.size(); ++pool) {
+    const uint32_t oldest = oldest_read(size, cache_->pools[pool].window());
+    if (tables_[pool].first > oldest / kPagePositions) {
+      drop_all();
+      computed_ = 0;
+      return;
+    }
+  }
+}
+
+Sequence Sequence::fork() const {
+  Sequence copy(*cache_);
+  copy.tokens_ = tokens_;
+  copy.roles_ = roles_;
+  copy.computed_ = computed_;
+  copy.tables_ = tables_;
+  for (size_t pool = 0; pool < tables_.size(); ++pool) {
+    const Table& table = tables_[pool];
+    for (size_t i = table.first; i < table.pages.size(); ++i) cache_->pools[pool].retain(table.pages[i]);
+  }
+  return copy;
+}
+
+bool Sequence::shares_last_page(size_t pool) const {
+  if (computed_ % kPagePositions == 0) return false;
+  return cache_->pools[pool].is_shared(tables_[pool].pages[computed_ / kPagePositions]);
+}
+
+Result<void> Sequence::prepare(uint32_t end) {
+  HC_CHECK(end >= computed_ && end <= tokens_.size());
+  if (end == computed_) return {};
+  const uint32_t wanted = pages_for(end);
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    const uint32_t n = wanted - pages_for(computed_) + (shares_last_page(i) ? 1 : 0);
+    HC_TRY(cache_->pools[i].ensure_free(n, cache_->budget));
+  }
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    PagePool& pool = cache_->pools[i];
+    if (shares_last_page(i)) {
+      PageId& last = tables_[i].pages[computed_ / kPagePositions];
+      const PageId own = pool.take();
+      pool.copy(last, own);
+      pool.release(last);
+      last = own;
+    }
+    while (tables_[i].pages.size() < wanted) tables_[i].pages.push_back(pool.take());
+  }
+  return {};
+}
+
+void Sequence::commit(uint32_t end) {
+  HC_CHECK(end >= computed_ && end <= tokens_.size());
+  computed_ = end;
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    PagePool& pool = cache_->pools[i];
+    if (pool.window() == 0 || end <= cache_->rollback) continue;
+    Table& table = tables_[i];
+    for (; table.first < oldest_read(end - cache_->rollback, pool.window()) / kPagePositions; ++table.first) {
+      pool.release(table.pages[table.first]);
+      table.pages[table.first] = kNoPage;
+    }
+  }
+}
+
+void Sequence::abandon() {
+  for (size_t pool = 0; pool < tables_.size(); ++pool) drop_from(pool, pages_for(computed_));
+}
+
+uint32_t Sequence::pages_missing(size_t pool) const {
+  if (cache_->pools[pool].window() != 0) return 0;
+  return pages_for(size()) - pages_for(computed_) + (shares_last_page(pool) ? 1 : 0);
+}
+
+backend::SequencePages Sequence::pages() const {
+  backend::SequencePages result;
+  result.tables.reserve(tables_.size());
+  for (const Table& table : tables_) result.tables.emplace_back(table.pages);
+  return result;
+}
+
+void Sequence::drop_from(size_t pool, size_t n_pages) {
+  Table& table = tables_[pool];
+  for (size_t i = std::max<size_t>(n_pages, table.first); i < table.pages.size(); ++i)
+    cache_->pools[pool].release(table.pages[i]);
+  table.pages.resize(std::min(n_pages, table.pages.size()));
+}
+
+void Sequence::drop_all() {
+  for (size_t pool = 0; pool < tables_.size(); ++pool) {
+    drop_from(pool, 0);
+    tables_[pool].first = 0;
+  }
+}
+
+}  // namespace honeycrisp::engine

@@ -1,0 +1,161 @@
+// Session, and how tokens of one or several sessions are computed. See engine_impl.h.
+#include "base/check.h"
+#include "base/result.h"
+#include "engine/engine_impl.h"
+
+#include <algorithm>
+
+namespace honeycrisp {
+
+using engine::Sequence;
+using engine::Work;
+
+Session::Impl::Impl(std::shared_ptr<Engine::Impl> owner, Sequence&& with)
+    : engine(std::move(owner)), sequence(std::move(with)) {}
+
+Session::Impl::~Impl() {
+  const std::lock_guard lock(engine->mutex);
+  sequence.reset();
+}
+
+Result<void> Engine::Impl::check(const Intake& intake) const {
+  for (const Token token : intake.tokens) {
+    if (token < 0 || uint32_t(token) >= info.vocabulary)
+      return invalid("token id {} is outside the vocabulary of {}", token, info.vocabulary);
+  }
+  const uint32_t position = intake.session->sequence->size();
+  if (intake.tokens.size() > info.context - position) {
+    return fail(ErrorCode::kContextFull, "{} tokens after the {} of the session do not fit into a context of {}",
+                intake.tokens.size(), position, info.context);
+  }
+  return {};
+}
+
+Result<void> Engine::Impl::take_in(std::span<const Intake> intakes, const std::function<bool()>& should_stop) {
+  for (const Intake& intake : intakes) HC_TRY(check(intake));
+
+  std::vector<uint32_t> before;
+  std::vector<Work> works;
+  for (const Intake& intake : intakes) {
+    Sequence& sequence = *intake.session->sequence;
+    before.push_back(sequence.size());
+    sequence.push(intake.tokens, intake.role);
+    std::span<float> logits = intake.all_logits;
+    if (logits.empty()) {
+      intake.session->next_logits.resize(info.vocabulary);
+      logits = intake.session->next_logits;
+    }
+    const uint32_t n_logits = uint32_t(logits.size() / info.vocabulary);
+    works.push_back({&sequence, sequence.size() - n_logits, logits});
+  }
+
+  const Result<void> computed = compute(works, should_stop);
+  const bool cancelled = !computed && computed.error().code == ErrorCode::kCancelled;
+  for (size_t i = 0; i < intakes.size(); ++i) {
+    Session::Impl& session = *intakes[i].session;
+    if (computed) {
+      const std::span<float> last = works[i].logits.last(info.vocabulary);
+      if (last.data() == session.next_logits.data()) {
+        std::swap(session.logits, session.next_logits);
+      } else {
+        session.logits.assign(last.begin(), last.end());
+      }
+      continue;
+    }
+    const std::lock_guard lock(mutex);
+    Sequence& sequence = *session.sequence;
+    sequence.truncate(cancelled ? std::max(before[i], sequence.computed()) : before[i]);
+    if (sequence.size() != before[i]) session.logits.clear();
+  }
+  return computed;
+}
+
+Result<void> Engine::Impl::compute(std::span<const Work> works, const std::function<bool()>& should_stop) {
+  {
+    const std::lock_guard lock(mutex);
+    HC_TRY(stepper->reserve(works));
+  }
+  while (true) {
+    if (should_stop && should_stop()) return fail(ErrorCode::kCancelled, "stopped while the prompt was being computed");
+    const std::lock_guard lock(mutex);
+    HC_ASSIGN(const bool more, stepper->step(works));
+    if (!more) return {};
+  }
+}
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+Result<void> Session::append(std::span<const Token> tokens, const std::function<bool()>& should_stop) {
+  if (tokens.empty()) return {};
+  const Engine::Impl::Intake intake{.session = impl_.get(), .tokens = tokens};
+  return impl_->engine->take_in({&intake, 1}, should_stop);
+}
+
+Result<void> Session::append_all_logits(std::span<const Token> tokens, std::span<float> out) {
+  const size_t vocabulary = impl_->engine->info.vocabulary;
+  if (out.size() % vocabulary != 0 || out.size() / vocabulary != tokens.size())
+    return invalid("logits of {} tokens need {} x {} floats, not {}", tokens.size(), tokens.size(), vocabulary,
+                   out.size());
+  if (tokens.empty()) return {};
+  const Engine::Impl::Intake intake{.session = impl_.get(), .tokens = tokens, .all_logits = out};
+  return impl_->engine->take_in({&intake, 1}, {});
+}
+
+Result<void> Session::decode(Token token) {
+  const Engine::Impl::Intake intake{.session = impl_.get(), .tokens = {&token, 1}, .role = backend::Role::kGenerated};
+  return impl_->engine->take_in({&intake, 1}, {});
+}
+
+std::span<const float> Session::logits() const { return impl_->logits; }
+std::span<const Token> Session::tokens() const { return impl_->sequence->tokens(); }
+uint32_t Session::position() const { return impl_->sequence->size(); }
+
+Result<Session> Session::fork() const {
+  std::unique_ptr<Impl> copy;
+  {
+    const std::lock_guard lock(impl_->engine->mutex);
+    copy = std::make_unique<Impl>(impl_->engine, impl_->sequence->fork());
+  }
+  copy->logits = impl_->logits;
+  return Session(std::move(copy));
+}
+
+Result<void> Session::rewind(uint32_t position) {
+  if (position > impl_->sequence->size())
+    return invalid("cannot rewind to position {}: the session ends at {}", position, impl_->sequence->size());
+  if (position == impl_->sequence->size()) return {};
+  const std::lock_guard lock(impl_->engine->mutex);
+  impl_->sequence->truncate(position);
+  impl_->logits.clear();
+  return {};
+}
+
+Result<Session> Engine::new_session() {
+  std::unique_ptr<Session::Impl> session;
+  const std::lock_guard lock(impl_->mutex);
+  return Session(std::make_unique<Session::Impl>(impl_, Sequence(*impl_->cache)));
+}
+
+Result<void> Engine::step(std::span<const Feed> feeds) {
+  std::vector<Impl::Intake> intakes;
+  std::vector<const Session*> seen;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const Session* session = feeds[i].session;
+    if (session == nullptr || session->impl_ == nullptr) return invalid("feed {} has no session", i);
+    if (session->impl_->engine != impl_) return invalid("the session of feed {} belongs to another engine", i);
+    seen.push_back(session);
+    if (feeds[i].tokens.empty()) continue;
+    intakes.push_back({.session = session->impl_.get(),
+                       .tokens = feeds[i].tokens,
+                       .role = feeds[i].generated ? backend::Role::kGenerated : backend::Role::kPrompt});
+  }
+  std::sort(seen.begin(), seen.end());
+  if (std::adjacent_find(seen.begin(), seen.end()) != seen.end())
+    return invalid("a session is given twice in one step");
+  return intakes.empty() ? Result<void>() : impl_->take_in(intakes, {});
+}
+
+}  // namespace honeycrisp

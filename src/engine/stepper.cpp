@@ -1,0 +1,97 @@
+// See stepper.h.
+#include "engine/stepper.h"
+
+#include <algorithm>
+
+namespace honeycrisp::engine {
+namespace {
+
+/// Most bytes of logits that a batch may take besides the caller's own: 512 rows of a vocabulary of 262,144 would be
+/// half a gigabyte.
+constexpr uint64_t kMaxScratchBytes = 64 << 20;
+
+}  // namespace
+
+Stepper::Stepper(backend::Executor& executor, KvCache& cache, const Shape& shape)
+    : executor_(&executor), cache_(&cache), shape_(shape) {}
+
+Result<void> Stepper::reserve(std::span<const Work> works) {
+  for (size_t pool = 0; pool < cache_->pools.size(); ++pool) {
+    uint64_t pages = 0;
+    for (const Work& work : works) pages += work.sequence->pages_missing(pool);
+    HC_TRY(cache_->pools[pool].ensure_free(uint32_t(std::min<uint64_t>(pages, kNoPage)), cache_->budget));
+  }
+  return {};
+}
+
+void Stepper::plan(std::span<const Work> works) {
+  parts_.clear();
+  uint64_t rows_left = shape_.chunk;
+  uint64_t logits_left = std::max<uint64_t>(1, kMaxScratchBytes / sizeof(float) / shape_.table_rows);
+  for (const Work& work : works) {
+    const uint32_t begin = work.sequence->computed();
+    if (begin == work.sequence->size()) continue;
+    if (rows_left == 0 || logits_left == 0) break;
+    const uint64_t quiet = work.logits_from > begin ? work.logits_from - begin : 0;
+    const uint64_t n = std::min({uint64_t(work.sequence->size() - begin), rows_left, quiet + logits_left});
+    const uint64_t n_logits = n > quiet ? n - quiet : 0;
+    parts_.push_back({&work, uint32_t(begin + n), uint32_t(begin + n - n_logits)});
+    rows_left -= n;
+    logits_left -= n_logits;
+  }
+}
+
+Result<bool> Stepper::step(std::span<const Work> works) {
+  plan(works);
+  if (parts_.empty()) return false;
+  if (auto computed = compute(); !computed) {
+    for (const Part& part : parts_) part.work->sequence->abandon();
+    return tl::unexpected(std::move(computed).error());
+  }
+  deliver_logits();
+  for (const Part& part : parts_) part.work->sequence->commit(part.end);
+  return true;
+}
+
+Result<void> Stepper::compute() {
+  rows_.clear();
+  pages_.clear();
+  uint64_t n_logits = 0;
+  for (const Part& part : parts_) {
+    Sequence& sequence = *part.work->sequence;
+    HC_TRY(sequence.prepare(part.end));
+    for (uint32_t p = sequence.computed(); p < part.end; ++p) {
+      rows_.push_back({.token = sequence.tokens()[p],
+                       .position = p,
+                       .sequence = uint32_t(pages_.size()),
+                       .wants_logits = p >= part.logits_begin,
+                       .role = sequence.role(p)});
+    }
+    pages_.push_back(sequence.pages());
+    n_logits += part.end - part.logits_begin;
+  }
+  return executor_->step({.rows = rows_, .sequences = pages_}, logits_target(n_logits));
+}
+
+std::span<float> Stepper::logits_target(uint64_t n_rows) {
+  if (parts_.size() == 1 && shape_.vocabulary == shape_.table_rows) {
+    const Part& part = parts_.front();
+    const uint64_t first = n_rows == 0 ? 0 : part.logits_begin - part.work->logits_from;
+    return part.work->logits.subspan(first * shape_.vocabulary, n_rows * shape_.vocabulary);
+  }
+  scratch_.resize(std::max<size_t>(scratch_.size(), n_rows * shape_.table_rows));
+  return std::span(scratch_).first(n_rows * shape_.table_rows);
+}
+
+void Stepper::deliver_logits() const {
+  if (parts_.size() == 1 && shape_.vocabulary == shape_.table_rows) return;
+  const float* row = scratch_.data();
+  for (const Part& part : parts_) {
+    for (uint32_t p = part.logits_begin; p < part.end; ++p, row += shape_.table_rows) {
+      const uint64_t index = p - part.work->logits_from;
+      std::copy_n(row, shape_.vocabulary, part.work->logits.begin() + ptrdiff_t(index * shape_.vocabulary));
+    }
+  }
+}
+
+}  // namespace honeycrisp::engine

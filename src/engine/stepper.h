@@ -1,0 +1,58 @@
+// Turns the missing tokens of several sequences into batches of at most `chunk` rows and runs them on the executor.
+// Owns the batch buffers and the way logits travel from a batch to their owners.
+// Knows nothing of sessions, text or sampling. Thread rule: one caller at a time (the engine's lock).
+#pragma once
+
+#include "backend/backend.h"
+#include "base/result.h"
+#include "engine/sequence.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace honeycrisp::engine {
+
+/// Everything that a sequence lacks, to be computed; no sequence twice in one list.
+struct Work {
+  Sequence* sequence = nullptr;
+  uint32_t logits_from = 0;  // rows at this position and after it yield logits
+  std::span<float> logits;   // [sequence->size() - logits_from][vocabulary]
+};
+
+class Stepper {
+ public:
+  struct Shape {
+    uint32_t chunk = 1;       // most rows of a batch
+    uint32_t table_rows = 0;  // logits that the executor yields for a row
+    uint32_t vocabulary = 0;  // the first of them, which are handed on; ≤ table_rows
+  };
+  Stepper(backend::Executor& executor, KvCache& cache, const Shape& shape);
+
+  /// Reserves the memory that all of the work takes at least, so that a lack of it shows before anything is computed.
+  Result<void> reserve(std::span<const Work> works);
+  /// Computes one batch, in the order of the list. False once nothing is missing. On an error nothing counts as
+  /// computed that did not before; batches that ran earlier stay.
+  Result<bool> step(std::span<const Work> works);
+
+ private:
+  struct Part {
+    const Work* work = nullptr;
+    uint32_t end = 0;           // positions [computed(), end) of the sequence are in the batch
+    uint32_t logits_begin = 0;  // of them, those from here on yield logits
+  };
+  void plan(std::span<const Work> works);
+  Result<void> compute();
+  std::span<float> logits_target(uint64_t n_rows);
+  void deliver_logits() const;
+
+  backend::Executor* executor_;
+  KvCache* cache_;
+  Shape shape_;
+  std::vector<Part> parts_;
+  std::vector<backend::Row> rows_;
+  std::vector<backend::SequencePages> pages_;
+  std::vector<float> scratch_;  // [rows that want logits][table_rows], where they cannot be written in place
+};
+
+}  // namespace honeycrisp::engine

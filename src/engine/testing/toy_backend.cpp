@@ -1,0 +1,121 @@
+// See toy_backend.h.
+#include "engine/testing/toy_backend.h"
+
+#include "base/check.h"
+
+#include <algorithm>
+#include <map>
+
+namespace honeycrisp::engine::toy {
+namespace {
+
+constexpr uint64_t kGarbage = 0xDEADBEEFDEADBEEF;  // fresh pages: reading one unwritten shows
+
+/// splitmix64's finalizer (Steele, Lea and Flood, 2014).
+uint64_t mix(uint64_t x) {
+  x += 0x9E3779B97F4A7C15;
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
+  x = (x ^ x >> 27) * 0x94D049BB133111EB;
+  return x ^ x >> 31;
+}
+
+/// One position through all layers; `cell(layer, position)` is where the layer's "key" of a position lives.
+template <class Cell>
+uint64_t run_position(const program::Program& program, int32_t token, uint32_t position, const Cell& cell) {
+  uint64_t hidden = mix(uint64_t(token) << 32 | position);
+  for (uint32_t layer = 0; layer < program.pools.size(); ++layer) {
+    const uint32_t window = program.pools[layer].window;
+    cell(layer, position) = mix(hidden + layer);
+    uint64_t attended = layer;
+    for (uint32_t p = window == 0 || position < window ? 0 : position - window + 1; p <= position; ++p)
+      attended = mix(attended ^ cell(layer, p) ^ p);
+    hidden = mix(hidden ^ attended);
+  }
+  return hidden;
+}
+
+void write_logits(uint64_t hidden, std::span<float> logits) {
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = float(mix(hidden ^ i) >> 40) / float(1 << 22);
+}
+
+}  // namespace
+
+program::Program make_program(std::vector<uint32_t> windows, uint32_t vocabulary) {
+  program::Program program;
+  program.vocabulary = vocabulary;
+  program.n_layers = uint32_t(windows.size());
+  for (uint32_t i = 0; i < windows.size(); ++i) {
+    program.pools.push_back({.n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .window = windows[i], .n_layers = 1});
+    program.caches.push_back({.n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .window = windows[i], .pool = i});
+  }
+  return program;
+}
+
+std::vector<float> expected_logits(const program::Program& program, std::span<const int32_t> tokens) {
+  std::vector<std::vector<uint64_t>> cells(program.pools.size(), std::vector<uint64_t>(tokens.size()));
+  uint64_t hidden = 0;
+  for (uint32_t p = 0; p < tokens.size(); ++p)
+    hidden =
+        run_position(program, tokens[p], p, [&](uint32_t layer, uint32_t at) -> uint64_t& { return cells[layer][at]; });
+  std::vector<float> logits(program.vocabulary);
+  write_logits(hidden, logits);
+  return logits;
+}
+
+Executor::Executor(const program::Program& program, std::shared_ptr<Control> control)
+    : program_(&program), control_(std::move(control)), pools_(program.pools.size()) {}
+
+Result<void> Executor::reserve_pages(uint32_t pool, uint32_t n_pages) {
+  if (n_pages > control_->max_pages) return Fail(ErrorCode::kOutOfMemory, "toy memory is full");
+  HC_CHECK(n_pages >= pools_[pool].size());
+  pools_[pool].resize(n_pages, Page(program::kPagePositions, kGarbage));
+  return {};
+}
+
+void Executor::copy_page(uint32_t pool, backend::PageId from, backend::PageId to) {
+  ++control_->copies;
+  pools_[pool][to] = pools_[pool][from];
+}
+
+uint64_t Executor::run_row(const backend::Row& row, const backend::SequencePages& pages) {
+  return run_position(*program_, row.token, row.position, [&](uint32_t layer, uint32_t p) -> uint64_t& {
+    const auto table = pages.tables[layer];
+    HC_CHECK(p / program::kPagePositions < table.size(), "position {}", p);
+    const backend::PageId page = table[p / program::kPagePositions];
+    HC_CHECK(page < pools_[layer].size(), "position {} of pool {} has page {}", p, layer, page);
+    return pools_[layer][page][p % program::kPagePositions];
+  });
+}
+
+Result<void> Executor::step(const backend::Batch& batch, std::span<float> logits) {
+  if (control_->steps >= control_->fail_after) return Fail(ErrorCode::kInternal, "toy step failed");
+  ++control_->steps;
+  control_->rows += batch.rows.size();
+  control_->largest_batch = std::max(control_->largest_batch, batch.rows.size());
+
+  std::map<std::pair<size_t, backend::PageId>, uint32_t> writer;
+  for (const backend::Row& row : batch.rows) {
+    for (size_t pool = 0; pool < pools_.size(); ++pool)
+      writer[{pool, batch.sequences[row.sequence].tables[pool][row.position / program::kPagePositions]}] = row.sequence;
+  }
+  for (uint32_t s = 0; s < batch.sequences.size(); ++s) {
+    for (size_t pool = 0; pool < pools_.size(); ++pool) {
+      for (const backend::PageId page : batch.sequences[s].tables[pool]) {
+        const auto found = writer.find({pool, page});
+        HC_CHECK(found == writer.end() || found->second == s, "page {} is written and shared", page);
+      }
+    }
+  }
+
+  for (const backend::Row& row : batch.rows) {
+    control_->roles.push_back(row.role);
+    const uint64_t hidden = run_row(row, batch.sequences[row.sequence]);
+    if (!row.wants_logits) continue;
+    write_logits(hidden, logits.first(program_->vocabulary));
+    logits = logits.subspan(program_->vocabulary);
+  }
+  HC_CHECK(logits.empty(), "{} logits too many", logits.size());
+  return {};
+}
+
+}  // namespace honeycrisp::engine::toy
