@@ -20,9 +20,10 @@ template <class T>
   return r;
 }
 
+/// For a >= 0 and b > 0; does not overflow.
 template <class T>
 [[nodiscard]] constexpr T ceil_div(T a, T b) {
-  return (a + b - 1) / b;
+  return a / b + (a % b != 0 ? 1 : 0);
 }
 /// Smallest multiple of `b` that is at least `a`.
 template <class T>

@@ -1,7 +1,9 @@
 #include "base/mapped_file.h"
 
+#include "base/checked.h"
 #include "base/text_escape.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -30,6 +32,8 @@ tl::unexpected<Error> os_error(const std::string& path, const char* what) {
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::string& path, Mode mode) {
+  if (path.find('\0') != path.npos)  // the system would open what comes before it
+    return invalid("{}: a path cannot hold a NUL", escape_for_display(path));
   // O_NONBLOCK: opening a FIFO without a writer must not hang; it has no effect on regular files.
   FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) return os_error(path, "cannot open");
@@ -85,7 +89,8 @@ MappedFile::~MappedFile() {
 void MappedFile::release(size_t offset, size_t length) const {
   if (!mapped_ || length == 0 || offset >= size_) return;
   const size_t page = size_t(::sysconf(_SC_PAGESIZE));
-  const size_t begin = (offset + page - 1) / page * page, end = (offset + length) / page * page;
+  length = std::min(length, size_ - offset);
+  const size_t begin = round_up(offset, page), end = (offset + length) / page * page;
   if (end > begin) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 

@@ -245,6 +245,31 @@ RawGguf tiny_llama(const TinyOptions& options) {
   return file;
 }
 
+RawGguf one_of_each() {
+  RawGguf file;
+  file.set("u8", value(uint8_t{1}));
+  file.set("i8", value(int8_t{-1}));
+  file.set("u16", value(uint16_t{2}));
+  file.set("i16", value(int16_t{-2}));
+  file.set("u32", value(uint32_t{3}));
+  file.set("i32", value(int32_t{-3}));
+  file.set("f32", value(0.5f));
+  file.set("bool", value(true));
+  file.set("text", value("text"));
+  file.set("u64", value(uint64_t{4}));
+  file.set("i64", value(int64_t{-4}));
+  file.set("f64", value(0.25));
+  file.set("u16s", value(std::vector<uint16_t>{1, 2, 3}));
+  file.set("f32s", value(std::vector<float>{1, 2}));
+  file.set("bools", value(std::vector<bool>{true, false}));
+  file.set("texts", value(std::vector<std::string>{"a", "", "bc"}));
+  file.set("none", value(std::vector<std::string>{}));
+  file.set_alignment(8);
+  file.tensors.push_back({"a", 0, {8, 2}, std::string(64, 'a'), {}, {}});
+  file.tensors.push_back({"b", 8, {32}, std::string(34, 'b'), {}, {}});  // Q8_0
+  return file;
+}
+
 std::vector<RawGguf> split(const RawGguf& model, uint16_t count) {
   std::vector<RawGguf> shards(count);
   const size_t total = model.tensors.size();

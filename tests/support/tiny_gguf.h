@@ -119,6 +119,9 @@ RawGguf tiny_llama(const TinyOptions& options = {});
 /// Only the metadata of tiny_llama(): a vocabulary without tensors, which is legal.
 RawGguf tiny_vocabulary(const TinyOptions& options = {});
 
+/// One entry of every type, arrays, and two tensors: all that a file can hold, in under a kilobyte.
+RawGguf one_of_each();
+
 /// The same model as `count` files: tensors dealt out in order, metadata in the first only, split.* in each.
 std::vector<RawGguf> split(const RawGguf& model, uint16_t count);
 /// "model-00001-of-00002.gguf" of prefix "model", index 0, count 2.
