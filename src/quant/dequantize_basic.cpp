@@ -89,7 +89,7 @@ namespace {
 // thread which flushes subnormals computes the same.
 float tiny_e2m1(int exponent, int doubled) {
   const uint32_t steps = uint32_t(std::abs(doubled)) << (21 + exponent);  // multiples of 2^-149, at most 12 << 22
-  const int excess = std::bit_width(steps) - 24;                          // bits beyond a mantissa: they are zeros
+  const int excess = int(std::bit_width(steps)) - 24;                     // bits beyond a mantissa: they are zeros
   const uint32_t magnitude = excess <= 0 ? steps : (steps >> excess) + (uint32_t(excess) << 23);
   return std::bit_cast<float>(magnitude | (doubled < 0 ? 0x80000000u : 0u));
 }

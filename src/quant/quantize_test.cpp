@@ -224,9 +224,18 @@ TEST(Quantize, formats_without_quantizer_are_named) {
   }
 }
 
+TEST(Quantize, tq1_0_keeps_every_group_of_five_trits) {
+  for (int number = 0; number < 243; ++number) {
+    std::vector<float> row(256, -1.0f);
+    for (int k = 0, rest = number; k < 5; ++k, rest /= 3)
+      row[size_t(32 * k)] = row[size_t(160 + 16 * k)] = float(rest % 3 - 1);
+    expect_same_floats(round_trip(Format::kTQ1_0, row), row);
+  }
+}
+
 TEST(Quantize, mxfp4_values_survive_unchanged_for_all_scales) {
   constexpr float kValues[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.5f, -1, -1.5f, -2, -3, -4, -6, 6};
-  for (int exponent = -126; exponent <= 125; ++exponent) {
+  for (int exponent = -127; exponent <= 125; ++exponent) {
     std::vector<float> row;
     for (int i = 0; i < 32; ++i) row.push_back(std::ldexp(kValues[i % 16], exponent));
     expect_same_floats(round_trip(Format::kMXFP4, row), row);
