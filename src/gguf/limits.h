@@ -28,6 +28,10 @@ inline constexpr uint64_t kMinKeyValueBytes = 8 + 1 + 4 + 1;    // length, one b
 inline constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 4 + 8;  // length, one byte of name, n_dims, type, offset
 inline constexpr uint64_t kMinStringBytes = 8;                  // length
 
+/// Far above any model's (some dozens, some thousands): they keep a large file of tiny records from taking many times
+/// its size in memory.
+inline constexpr uint64_t kMaxKeyValues = 1u << 16, kMaxTensors = 1u << 20;
+
 /// split.no and split.count are uint16.
 inline constexpr uint64_t kMaxSplits = 65535;
 

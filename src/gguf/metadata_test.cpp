@@ -144,6 +144,18 @@ TEST(Metadata, vocabulary_of_262144_is_parsed_in_under_a_tenth_of_a_second) {
   EXPECT_LT(fastest, std::chrono::milliseconds(100));
 }
 
+TEST(Metadata, number_of_keys_is_limited) {
+  RawGguf file;
+  for (uint64_t i = 0; i < kMaxKeyValues; ++i) file.entries.push_back({"k" + std::to_string(i), value(uint8_t{1})});
+  const Parsed most(file);
+  ASSERT_TRUE(most.header) << most.header.error().message;
+  EXPECT_EQ(most["k65535"].as_uint(), 1u);
+  file.entries.push_back({"one more", value(uint8_t{1})});
+  const Parsed more(file);
+  ASSERT_FALSE(more.header);
+  EXPECT_EQ(more.header.error().message, "m.gguf: 65537 keys are declared, at most 65536 are supported");
+}
+
 TEST(NameIndex, finds_names_and_the_first_duplicate) {
   NameIndex index;
   for (const char* name : {"b", "a", "", "c", "a"}) index.add(name);

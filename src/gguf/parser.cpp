@@ -62,10 +62,14 @@ Result<void> Parser::read_preamble() {
                        kMinVersion, kMaxVersion);
   if (!cursor_.read(n_tensors_)) return truncated("the number of tensors");
   if (!cursor_.read(n_key_values_)) return truncated("the number of keys");
-  if (n_key_values_ > cursor_.left() / kMinKeyValueBytes)
-    return bad("{} keys are declared, but only {} bytes are left", n_key_values_, cursor_.left());
-  if (n_tensors_ > cursor_.left() / kMinTensorBytes)
-    return bad("{} tensors are declared, but only {} bytes are left", n_tensors_, cursor_.left());
+  HC_TRY(check_count("keys", n_key_values_, kMaxKeyValues, kMinKeyValueBytes));
+  return check_count("tensors", n_tensors_, kMaxTensors, kMinTensorBytes);
+}
+
+Result<void> Parser::check_count(std::string_view what, uint64_t count, uint64_t limit, uint64_t least_bytes) const {
+  if (count > cursor_.left() / least_bytes)
+    return bad("{} {} are declared, but only {} bytes are left", count, what, cursor_.left());
+  if (count > limit) return bad("{} {} are declared, at most {} are supported", count, what, limit);
   return {};
 }
 

@@ -46,6 +46,7 @@ class Parser {
 
  private:
   Result<void> read_preamble();
+  Result<void> check_count(std::string_view what, uint64_t count, uint64_t limit, uint64_t least_bytes) const;
   Result<void> read_metadata();
   Result<void> read_key_value(uint64_t number);
   Result<void> read_value(Value& value);
