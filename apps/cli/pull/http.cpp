@@ -284,6 +284,9 @@ class PartSink : public Sink {
 
   Result<void> begin(const Response& response) override {
     total_ = response.status == 206 ? response.range_total : response.length;
+    if (request_.expected_bytes && total_ && *total_ != *request_.expected_bytes)
+      return fail(ErrorCode::kIo, "{}: the server has {} bytes, expected {}", display_url(request_.url), *total_,
+                  *request_.expected_bytes);
     if (response.status == 206) {
       if (response.range_first != part_.size())
         return fail(ErrorCode::kIo, "{}: the server sent another range than it was asked for",
@@ -293,9 +296,6 @@ class PartSink : public Sink {
       start_.clear();
       start_checked_ = !request_.check_start;
     }
-    if (request_.expected_bytes && total_ && *total_ != *request_.expected_bytes)
-      return fail(ErrorCode::kIo, "{}: the server has {} bytes, expected {}", display_url(request_.url), *total_,
-                  *request_.expected_bytes);
     if (total_ && *total_ > part_.size()) HC_TRY(part_.check_space(*total_ - part_.size()));
     return {};
   }

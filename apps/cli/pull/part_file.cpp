@@ -80,7 +80,11 @@ PartFile::PartFile(PartFile&& other) noexcept
       validator_(std::move(other.validator_)) {}
 
 PartFile::~PartFile() {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ < 0) return;
+  ::close(fd_);
+  if (size_ > 0) return;
+  ::unlink(path_.c_str());
+  ::unlink(state_path(path_).c_str());
 }
 
 Result<void> PartFile::restart(Validator validator) {

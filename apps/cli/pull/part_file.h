@@ -1,5 +1,6 @@
 // A file that is being downloaded: its bytes so far, and beside it (PATH.json) the URL and what the server said to
-// identify the remote file, so that a later run can go on where this one ended. Knows nothing of HTTP beyond that.
+// identify the remote file, so that a later run can go on where this one ended. One that is still empty when it is
+// closed is removed. Knows nothing of HTTP beyond that.
 #pragma once
 
 #include "base/result.h"

@@ -1,0 +1,51 @@
+#include "cli/answer/answer.h"
+
+#include "cli/answer/bandwidth.h"
+#include "cli/term/interrupt.h"
+#include "cli/term/messages.h"
+
+#include <fmt/format.h>
+
+namespace honeycrisp::cli {
+
+Result<Generation> stream_answer(const Engine& engine, Session& session, std::span<const Token> prompt,
+                                 const SamplingOptions& sampling, const AnswerOptions& options, Output& out) {
+  Result<void> written;
+  GenerateOptions generate_options;
+  if (options.most_tokens >= 0) generate_options.max_tokens = uint32_t(options.most_tokens);
+  generate_options.stop = options.stops;
+  generate_options.ignore_eos = options.ignore_eos;
+  generate_options.should_stop = [] { return interrupt_requested(); };
+  generate_options.on_text = [&](std::string_view piece) {
+    written = out.write_untrusted(piece);
+    return written.has_value();
+  };
+  Result<Generation> generation = generate(engine, session, prompt, sampling, generate_options);
+  if (!written) return tl::unexpected<Error>(written.error());
+  if (out.terminal() && generation && !generation->text.empty() && !generation->text.ends_with('\n'))
+    HC_TRY(out.write("\n"));
+  if (!generation && generation.error().code == ErrorCode::kContextFull)
+    generation.error().message += "; give more with -c, or shorten the prompt";
+  return generation;
+}
+
+std::string speed_text(const Generation& generation, SpeedLimit& limit) {
+  std::string text = fmt::format("prefill {} tokens, {:.1f} tok/s", generation.prompt_tokens - generation.reused_tokens,
+                                 generation.prefill_tokens_per_second());
+  const double rate = generation.decode_tokens_per_second();
+  if (rate == 0) return text;
+  text += fmt::format("; decode {} tokens, {:.1f} tok/s", generation.decoded_tokens, rate);
+  if (limit.bytes_per_second == 0) limit.bytes_per_second = measure_read_bandwidth(limit.threads);
+  if (limit.bytes_per_second == 0) return text;
+  const double read = rate * double(limit.weight_bytes_per_token);
+  return text + fmt::format("; {:.1f} GB/s of weights, {:.0f} % of {:.1f} GB/s measured", read / 1e9,
+                            100 * read / limit.bytes_per_second, limit.bytes_per_second / 1e9);
+}
+
+void print_finish_note(const Generation& generation, const ModelInfo& info) {
+  if (generation.finish_reason == FinishReason::kContextFull)
+    print_note(
+        fmt::format("The answer ends here because the context of {} positions is full (-c gives more)", info.context));
+}
+
+}  // namespace honeycrisp::cli

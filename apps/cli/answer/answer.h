@@ -1,0 +1,32 @@
+// One answer, streamed to stdout as it comes, and the line about its speed. Used by run and chat.
+#pragma once
+
+#include "base/result.h"
+#include "cli/options.h"
+#include "cli/term/terminal.h"
+#include <honeycrisp/generate.h>
+
+#include <span>
+#include <string>
+
+namespace honeycrisp::cli {
+
+/// Generates and prints. Ctrl-C (inside an InterruptScope) ends it with FinishReason::kCancelled, which is no error. A
+/// reader of stdout that has left is the silent error of Output.
+Result<Generation> stream_answer(const Engine& engine, Session& session, std::span<const Token> prompt,
+                                 const SamplingOptions& sampling, const AnswerOptions& options, Output& out);
+
+/// What the speed of an answer is compared with; copied out of an engine, which may be gone by then.
+struct SpeedLimit {
+  uint64_t weight_bytes_per_token = 0;
+  uint32_t threads = 0;         // that read memory in the measurement
+  double bytes_per_second = 0;  // 0: measured when first needed
+};
+
+/// "prefill 12 tokens, 340 tok/s; decode 64 tokens, 58.1 tok/s; 4.9 GB/s of weights, 41 % of 12.0 GB/s measured".
+std::string speed_text(const Generation& generation, SpeedLimit& limit);
+
+/// A note on stderr if the answer was ended by something other than the model or the user.
+void print_finish_note(const Generation& generation, const ModelInfo& info);
+
+}  // namespace honeycrisp::cli

@@ -1,0 +1,119 @@
+// `honeycrisp run`: one answer, streamed to stdout.
+#include "base/cpu_count.h"
+#include "base/text_escape.h"
+#include "cli/answer/answer.h"
+#include "cli/answer/prompt.h"
+#include "cli/command.h"
+#include "cli/models/resolve.h"
+#include "cli/options.h"
+#include "cli/term/interrupt.h"
+#include "cli/term/messages.h"
+#include "cli/term/terminal.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <memory>
+
+namespace honeycrisp::cli {
+namespace {
+
+constexpr size_t kPromptLimit = size_t(256) << 20;  // bytes
+
+struct RunArguments {
+  ModelOptions model;
+  AnswerOptions answer;
+  std::optional<std::string> prompt, system, chat_template;
+  bool raw = false, quiet = false;
+};
+
+/// The text to answer: -p, or stdin without its last newline.
+Result<std::string> read_prompt(const RunArguments& arguments) {
+  if (arguments.prompt) return *arguments.prompt;
+  HC_ASSIGN(std::string text, read_stdin(kPromptLimit));
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.empty()) return invalid("the prompt is empty: give one with -p TEXT or on standard input");
+  return text;
+}
+
+Result<std::vector<Token>> prompt_tokens(const RunArguments& arguments, const Engine& engine, const std::string& text) {
+  if (!engine.info().has_vocabulary)
+    return unsupported(
+        "{}: the file has no vocabulary, so it cannot read or write text (`honeycrisp logits` works on token ids)",
+        escape_for_display(engine.info().path));
+  if (arguments.raw) return engine.tokenize_prompt(text);
+  HC_ASSIGN(const std::optional<ChatPrompt> chat, ChatPrompt::create(engine, arguments.chat_template));
+  if (!chat) {
+    if (arguments.system)
+      return invalid("--system needs a chat template, and this model has none: give one with --chat-template FILE");
+    if (!arguments.quiet)
+      print_note(
+          "This model has no chat template: the text is continued as it is (--chat-template FILE gives one, --raw "
+          "says that this is meant)");
+    return engine.tokenize_prompt(text);
+  }
+  std::vector<ChatMessage> messages;
+  if (arguments.system) messages.push_back({"system", *arguments.system});
+  messages.push_back({"user", text});
+  return chat->tokens(messages);
+}
+
+Result<void> run(RunArguments arguments) {
+  HC_ASSIGN(const std::string text, read_prompt(arguments));
+  HC_ASSIGN(const std::string path, resolve_model_or_default(arguments.model.model));
+  HC_ASSIGN(std::shared_ptr<Engine> engine, load_engine(path, arguments.model, /*chunk=*/512, /*sessions=*/1));
+  HC_ASSIGN(const std::vector<Token> prompt, prompt_tokens(arguments, *engine, text));
+  HC_ASSIGN(const SamplingOptions sampling, sampling_options(arguments.answer));
+
+  const InterruptScope interruptible(/*second_exits=*/true);
+  Output out;
+  Generation generation;
+  {
+    HC_ASSIGN(Session session, engine->new_session());
+    HC_ASSIGN(generation, stream_answer(*engine, session, prompt, sampling, arguments.answer, out));
+  }
+  if (generation.finish_reason == FinishReason::kCancelled) return Fail(ErrorCode::kCancelled, "");
+  print_finish_note(generation, engine->info());
+  if (arguments.quiet) return {};
+  SpeedLimit limit{engine->info().weight_bytes_per_token,
+                   arguments.model.threads != 0 ? uint32_t(arguments.model.threads) : usable_cores()};
+  engine.reset();  // the measurement takes memory of its own
+  print_note(fmt::format("{}; seed {}", speed_text(generation, limit), arguments.answer.chosen_seed));
+  return {};
+}
+
+}  // namespace
+
+void add_run(CLI::App& root, Action& chosen) {
+  auto arguments = std::make_shared<RunArguments>();
+  CLI::App* app = root.add_subcommand("run", "One answer to a prompt, streamed to stdout");
+  add_text(*app, "-p,--prompt", arguments->prompt, "TEXT",
+           "What to answer; without it, standard input is read to its end");
+  add_text(*app, "--system", arguments->system, "TEXT", "System text before the prompt");
+  CLI::Option* raw = app->add_flag("--raw", arguments->raw, "Continue the text as it is, without a chat template");
+  add_text(*app, "--chat-template", arguments->chat_template, kTypeFile,
+           "A Jinja chat template instead of the model's own")
+      ->excludes(raw);
+  app->get_option("--system")->excludes(raw);
+  app->add_flag("-q,--quiet", arguments->quiet, "Only the answer: no speed, no notes");
+  add_model_option(*app, arguments->model);
+  add_context_option(*app, arguments->model);
+  add_backend_option(*app, arguments->model);
+  add_kv_type_option(*app, arguments->model);
+  add_loading_options(*app, arguments->model);
+  add_answer_options(*app, arguments->answer);
+  app->footer(R"(Samplers apply in this order: logit bias, repeat penalty, top-k, top-p, min-p, temperature.
+The answer alone goes to stdout; speed and notes go to stderr. Speed is also given as a share of what this machine can
+read from memory, because every token reads all weights once.
+
+Examples:
+  honeycrisp run -p "Why is the sky blue?"
+  echo "Summarise: ..." | honeycrisp run -m model.gguf --temp 0 -n 200
+  honeycrisp run -m gemma3-270m --raw -p "The capital of France is" -n 20)");
+  app->callback([arguments, &chosen] {
+    if (!arguments->prompt && is_terminal(STDIN_FILENO))
+      throw CLI::RequiredError("a prompt (-p TEXT, or text on standard input)");
+    chosen = [arguments] { return run(*arguments); };
+  });
+}
+
+}  // namespace honeycrisp::cli
