@@ -1,0 +1,194 @@
+// Every format × shape × instruction set: near the exact product, and the same bits everywhere.
+#include "backend/cpu/matrix.h"
+
+#include "backend/cpu/testing.h"
+#include "backend/cpu/thread_pool.h"
+#include "base/checked.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <limits>
+
+namespace honeycrisp::backend::cpu {
+namespace {
+
+using namespace testing;
+
+constexpr uint32_t kRows[] = {1, 3, 17, 33};
+constexpr uint32_t kBlocks[] = {1, 2, 3, 4, 5};
+constexpr uint32_t kFloatColumns[] = {1, 3, 16, 17, 100};
+constexpr uint32_t kBatches[] = {1, 2, 3, 7, 8, 17};
+constexpr uint32_t kLargestBatch = 17;
+
+struct Problem {
+  Problem(quant::Format format, uint32_t rows, uint32_t cols, uint64_t seed) : random(seed) {
+    bytes = random_weights(random, format, uint64_t{rows} * cols);
+    program.weights.push_back(
+        {.name = "w", .format = format, .cols = cols, .rows = rows, .data = bytes.data(), .bytes = bytes.size()});
+    x = random.floats(size_t{kLargestBatch} * cols, -3, 3);
+  }
+
+  /// [n_rows][rows] of the batch rows [first, first + n_rows).
+  std::vector<float> multiply(const Isa& isa, uint32_t first, uint32_t n_rows) const {
+    const FlushSubnormals flush;
+    const program::Weight& w = program.weights[0];
+    const auto matrix = MatrixKernel::create(program, {0, 0, w.rows}, isa);
+    EXPECT_TRUE(matrix.has_value());
+    const InputKernel input(program, std::nullopt, w.cols, {&*matrix, 1});
+    std::vector<ActivationGroup> groups(size_t{n_rows} * ceil_div(w.cols, kGroup));
+    const size_t padded = round_up(w.cols, kLanes);
+    std::vector<float> plain(n_rows * padded), floats(matrix->scratch_floats()), y(n_rows * kLanes);
+    Tile tile;
+    StepState s{.isa = &isa, .n_rows = n_rows, .groups = groups.data(), .plain = plain.data()};
+    ThreadScratch t{.tile = &tile, .panel = {}, .floats = floats.data()};
+    for (uint32_t row = 0; row < n_rows; ++row) input.prepare(x.data() + size_t{first + row} * w.cols, row, s, t);
+    std::vector<float> out(size_t{n_rows} * w.rows);
+    for (uint32_t panel = 0; panel < matrix->n_panels(); ++panel) {
+      matrix->multiply(panel, n_rows, s, t, y.data());
+      for (uint32_t row = 0; row < n_rows; ++row)
+        std::copy_n(y.data() + row * kLanes, matrix->panel_outputs(panel), &out[row * w.rows + panel * kLanes]);
+    }
+    return out;
+  }
+
+  Random random;
+  std::vector<std::byte> bytes;
+  program::Program program;
+  std::vector<float> x;  // [17][cols]
+};
+
+// An activation is off by at most half a step of its group, uniformly: a variance of step² / 12 each, times w². Six
+// standard deviations, and the f32 roundings of at most four operations per group of 32 (or one per input).
+double tolerance(const std::vector<float>& w, const float* x, bool integers) {
+  double variance = 0, magnitude = 0;
+  for (size_t k = 0; k < w.size(); k += kGroup) {
+    const size_t end = std::min(w.size(), k + kGroup);
+    double largest = 0;
+    for (size_t i = k; i < end; ++i) largest = std::max(largest, std::fabs(double(x[i])));
+    for (size_t i = k; i < end; ++i) {
+      variance += double(w[i]) * w[i] * (largest / 8127) * (largest / 8127) / 12;
+      magnitude += std::fabs(double(w[i]) * x[i]) + (integers ? std::fabs(double(w[i])) * largest : 0);
+    }
+  }
+  return (integers ? 6 * std::sqrt(variance) : 0) + magnitude * 0x1p-24 * (8 + double(w.size()) / 4);
+}
+
+class Matrix : public ::testing::TestWithParam<quant::Format> {};
+
+TEST_P(Matrix, product_is_near_the_exact_one) {
+  const quant::Format format = GetParam();
+  const uint32_t block = quant::info(format).block_elements;
+  for (uint32_t rows : kRows)
+    for (uint32_t i = 0; i < 5; ++i) {
+      const uint32_t cols = block == 1 ? kFloatColumns[i] : kBlocks[i] * block;
+      const Problem p(format, rows, cols, rows * 100 + i);
+      const std::vector<float> y = p.multiply(*available_isas()[0], 0, kLargestBatch);
+      std::vector<float> w(cols);
+      for (uint32_t r = 0; r < rows; ++r) {
+        quant::dequantize_row(format, p.bytes.data() + r * quant::row_bytes(format, cols), w.data(), cols);
+        for (uint32_t b = 0; b < kLargestBatch; ++b) {
+          const float* x = p.x.data() + size_t{b} * cols;
+          double exact = 0;
+          for (uint32_t k = 0; k < cols; ++k) exact += double(w[k]) * double(x[k]);
+          ASSERT_NEAR(y[size_t{b} * rows + r], exact, tolerance(w, x, multiplies_integers(format)))
+              << rows << " x " << cols << ", output " << r << ", row " << b;
+        }
+      }
+    }
+}
+
+TEST_P(Matrix, bits_are_the_same_on_every_instruction_set_and_in_every_batch) {
+  const quant::Format format = GetParam();
+  const uint32_t block = quant::info(format).block_elements;
+  for (uint32_t rows : kRows)
+    for (uint32_t i = 0; i < 5; ++i) {
+      const uint32_t cols = block == 1 ? kFloatColumns[i] : kBlocks[i] * block;
+      const Problem p(format, rows, cols, rows * 1000 + i);
+      const std::vector<float> expected = p.multiply(*find_isa("scalar").value(), 0, kLargestBatch);
+      for (const Isa* isa : available_isas())
+        for (uint32_t batch : kBatches) {
+          const uint32_t first = kLargestBatch - batch;
+          const std::vector<float> part(expected.begin() + size_t{first} * rows, expected.end());
+          ASSERT_TRUE(same_bits(p.multiply(*isa, first, batch), part))
+              << isa->name << ", " << rows << " x " << cols << ", batch of " << batch;
+        }
+    }
+}
+
+TEST_P(Matrix, infinity_and_nan_reach_every_output_of_their_row_and_no_other) {
+  const quant::Format format = GetParam();
+  const uint32_t block = quant::info(format).block_elements, cols = block == 1 ? 40 : 2 * std::max(block, 32u);
+  for (float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                    std::numeric_limits<float>::quiet_NaN()})
+    for (const Isa* isa : available_isas()) {
+      Problem p(format, 5, cols, 7);
+      p.x[cols + 33] = bad;  // second row
+      const std::vector<float> y = p.multiply(*isa, 0, 3);
+      for (uint32_t r = 0; r < 5; ++r) {
+        EXPECT_TRUE(std::isfinite(y[r]) && std::isfinite(y[10 + r])) << isa->name;
+        EXPECT_FALSE(std::isfinite(y[5 + r])) << isa->name << " gives " << y[5 + r] << " for " << bad;
+      }
+    }
+}
+
+std::vector<quant::Format> weight_formats() {
+  std::vector<quant::Format> formats;
+  for (const quant::FormatInfo& f : quant::kFormats)
+    if (!is_integer_type(f.format)) formats.push_back(f.format);
+  return formats;
+}
+INSTANTIATE_TEST_SUITE_P(All, Matrix, ::testing::ValuesIn(weight_formats()),
+                         [](const auto& param_info) { return std::string(quant::to_string(param_info.param)); });
+
+TEST(MatrixInput, huge_and_tiny_activations_stay_exact_in_proportion) {
+  for (float factor : {1e-25f, 1e-10f, 1e10f, 1e30f})
+    for (const Isa* isa : available_isas()) {
+      Problem p(quant::Format::kQ8_0, 3, 64, 11);
+      const std::vector<float> y = p.multiply(*isa, 0, 1);
+      for (float& x : p.x) x *= factor;
+      const std::vector<float> scaled = p.multiply(*isa, 0, 1);
+      for (size_t i = 0; i < y.size(); ++i)
+        EXPECT_NEAR(scaled[i] / factor, y[i], 2e-4 * 64) << isa->name << " × " << factor;
+    }
+}
+
+TEST(MatrixInput, groups_of_zeros_and_of_vanishing_values_are_zero) {
+  for (const Isa* isa : available_isas()) {
+    Problem p(quant::Format::kQ4_1, 3, 64, 13);
+    for (float value : {0.0f, 1e-31f, 1e-40f, -0.0f}) {
+      std::fill(p.x.begin(), p.x.end(), value);
+      for (float y : p.multiply(*isa, 0, 1)) EXPECT_EQ(y, 0.0f) << isa->name << " of " << value;
+    }
+  }
+}
+
+TEST(MatrixInput, integers_are_the_nearest_of_14_bits) {
+  Random random(5);
+  for (const Isa* isa : available_isas()) {
+    std::vector<float> x = random.floats(32, -2, 2);
+    x[7] = 2;
+    ActivationGroup g;
+    isa->quantize(x.data(), 32, &g);
+    EXPECT_EQ(g.d, 2.0f / 8127.0f);
+    int32_t sums[2] = {};
+    for (int i = 0; i < 32; ++i) {
+      const int q = 128 * g.hi[i] + g.lo[i];
+      EXPECT_EQ(q, int(std::nearbyint(x[i] * (8127.0f / 2.0f)))) << isa->name;
+      EXPECT_TRUE(g.hi[i] >= -63 && g.hi[i] <= 63 && g.lo[i] >= -64 && g.lo[i] <= 63);
+      sums[i / 16] += q;
+    }
+    EXPECT_EQ(g.sum[0], sums[0]);
+    EXPECT_EQ(g.sum[1], sums[1]);
+  }
+}
+
+TEST(MatrixKernel, integer_tensors_are_refused_by_name) {
+  program::Program program;
+  program.weights.push_back({.name = "blk.0.ids", .format = quant::Format::kI32, .cols = 4, .rows = 1});
+  const auto matrix = MatrixKernel::create(program, {0, 0, 1}, *available_isas()[0]);
+  ASSERT_FALSE(matrix.has_value());
+  EXPECT_NE(matrix.error().message.find("blk.0.ids"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace honeycrisp::backend::cpu

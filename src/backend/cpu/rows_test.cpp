@@ -1,0 +1,155 @@
+// Norms, gates and caps: near f64, safe at the edges, and the same bits on every instruction set.
+#include "backend/cpu/testing.h"
+#include "backend/cpu/thread_pool.h"
+
+#include <cmath>
+#include <functional>
+#include <gtest/gtest.h>
+#include <limits>
+
+namespace honeycrisp::backend::cpu {
+namespace {
+
+using namespace testing;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// Zeros, the magnitudes at which activations break, and everything between; a multiple of 16.
+std::vector<float> arguments() {
+  std::vector<float> x;
+  for (float v : {0.0f,  1e-30f, 1e-10f, 1e-3f, 0.3f,  0.624f, 0.626f, 1.0f, 5.0f, 11.0f,
+                  13.9f, 14.1f,  40.0f,  87.0f, 88.0f, 89.0f,  100.0f, 1e3f, 1e4f, 1e30f}) {
+    x.push_back(v);
+    x.push_back(-v);
+  }
+  for (float v = -20; v < 20; v += 0.00771f) x.push_back(v);
+  x.resize(x.size() / kLanes * kLanes + kLanes, 0.5f);
+  return x;
+}
+
+struct Function {
+  const char* name;
+  std::function<void(const Isa&, std::vector<float>&)> apply;  // in place
+  std::function<double(double)> exact;
+  double relative;
+  double absolute;  // where the exact value is below what f32 holds, or is the small difference of large terms
+};
+
+const std::vector<Function>& functions() {
+  static const std::vector<Function> all = {
+      {"silu",
+       [](const Isa& isa, std::vector<float>& x) {
+         const std::vector<float> ones(x.size(), 1.0f);
+         isa.gate[0](ones.data(), x.data(), x.size());
+       },
+       [](double x) { return x / (1 + std::exp(-x)); }, 1e-6, 1e-35},
+      {"gelu_tanh",
+       [](const Isa& isa, std::vector<float>& x) {
+         const std::vector<float> ones(x.size(), 1.0f);
+         isa.gate[1](ones.data(), x.data(), x.size());
+       },
+       [](double x) {
+         const double z = 2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+         return std::isinf(std::exp(-z)) ? 0.0 : x / (1 + std::exp(-z));
+       },
+       1e-6, 1e-35},
+      {"sigmoid",
+       [](const Isa& isa, std::vector<float>& x) {
+         std::vector<float> ones(x.size(), 1.0f);
+         isa.sigmoid_gate(x.data(), ones.data(), uint32_t(x.size()));
+         x = ones;
+       },
+       [](double x) { return 1 / (1 + std::exp(-x)); }, 1e-6, 1e-35},
+      {"softcap_50", [](const Isa& isa, std::vector<float>& x) { isa.cap_and_scale(x.data(), x.size(), 50, 1); },
+       [](double x) { return 50 * std::tanh(x / 50); }, 5e-7, 1e-35},
+      {"softcap_1", [](const Isa& isa, std::vector<float>& x) { isa.cap_and_scale(x.data(), x.size(), 1, 2); },
+       [](double x) { return 2 * std::tanh(x); }, 5e-7, 1e-35},
+  };
+  return all;
+}
+
+class ElementFunctions : public ::testing::TestWithParam<size_t> {
+ protected:
+  const Function& f_ = functions()[GetParam()];
+  const FlushSubnormals flush_;
+};
+
+TEST_P(ElementFunctions, are_near_f64) {
+  const std::vector<float> x = arguments();
+  for (const Isa* isa : available_isas()) {
+    std::vector<float> y = x;
+    f_.apply(*isa, y);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double exact = f_.exact(x[i]);
+      ASSERT_NEAR(y[i], exact, f_.relative * std::fabs(exact) + f_.absolute) << isa->name << " at " << x[i];
+    }
+  }
+}
+
+TEST_P(ElementFunctions, have_the_same_bits_on_every_instruction_set) {
+  std::vector<float> expected = arguments();
+  f_.apply(*find_isa("scalar").value(), expected);
+  for (const Isa* isa : available_isas()) {
+    std::vector<float> y = arguments();
+    f_.apply(*isa, y);
+    EXPECT_TRUE(same_bits(y, expected)) << isa->name;
+  }
+}
+
+TEST_P(ElementFunctions, keep_nan) {
+  for (const Isa* isa : available_isas()) {
+    std::vector<float> y(kLanes, kNaN);
+    f_.apply(*isa, y);
+    for (float v : y) EXPECT_TRUE(std::isnan(v)) << isa->name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ElementFunctions, ::testing::Range(size_t{0}, functions().size()),
+                         [](const auto& param_info) { return std::string(functions()[param_info.param].name); });
+
+TEST(RmsNorm, is_near_f64_with_the_same_bits_everywhere) {
+  const FlushSubnormals flush;
+  Random random(3);
+  for (uint32_t n : {1u, 2u, 8u, 15u, 16u, 17u, 64u, 100u, 576u, 4096u}) {
+    const std::vector<float> x = random.floats(n, -4, 4), weight = random.floats(n, 0.5f, 2);
+    std::vector<float> expected;
+    for (bool weighted : {false, true}) {
+      double squares = 0;
+      for (float v : x) squares += double(v) * v;
+      std::vector<float> scalar(n);
+      find_isa("scalar").value()->rms_norm(x.data(), n, weighted ? weight.data() : nullptr, 1e-5f, scalar.data());
+      for (const Isa* isa : available_isas()) {
+        std::vector<float> y = x;  // in place
+        isa->rms_norm(y.data(), n, weighted ? weight.data() : nullptr, 1e-5f, y.data());
+        EXPECT_TRUE(same_bits(y, scalar)) << isa->name << ", " << n;
+      }
+      for (uint32_t i = 0; i < n; ++i) {
+        const double exact = x[i] / std::sqrt(squares / n + 1e-5) * (weighted ? weight[i] : 1);
+        ASSERT_NEAR(scalar[i], exact, 1e-6 * std::fabs(exact)) << n;
+      }
+    }
+  }
+}
+
+TEST(RmsNorm, of_values_whose_squares_overflow_is_right) {
+  for (const Isa* isa : available_isas()) {
+    std::vector<float> y(32, 1e30f);
+    y[3] = -1e30f;
+    isa->rms_norm(y.data(), 32, nullptr, 1e-5f, y.data());
+    for (int i = 0; i < 32; ++i) EXPECT_NEAR(y[size_t(i)], i == 3 ? -1 : 1, 1e-6) << isa->name;
+  }
+}
+
+TEST(RmsNorm, of_an_infinity_or_nan_has_a_nan) {
+  for (const Isa* isa : available_isas())
+    for (float bad : {kInfinity, kNaN}) {
+      std::vector<float> y(32, 1.0f);
+      y[20] = bad;
+      isa->rms_norm(y.data(), 32, nullptr, 1e-5f, y.data());
+      EXPECT_TRUE(std::isnan(y[20])) << isa->name;
+    }
+}
+
+}  // namespace
+}  // namespace honeycrisp::backend::cpu
