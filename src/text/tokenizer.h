@@ -2,6 +2,10 @@
 // Knows nothing of chat templates or models beyond `tokenizer.ggml.*`.
 #pragma once
 
+#include "base/result.h"
+#include "gguf/metadata.h"
+#include "text/segment.h"
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,10 +13,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "base/result.h"
-#include "gguf/metadata.h"
-#include "text/segment.h"
 
 namespace honeycrisp::text {
 
@@ -24,7 +24,8 @@ enum class TokenType : uint8_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserD
 struct SpecialTokens {
   std::optional<TokenId> bos, eos, unk, pad;
   bool add_bos = false, add_eos = false;
-  std::vector<TokenId> end_of_generation;  // sorted: the union of eos, eot, eom keys and known end markers that are control tokens
+  std::vector<TokenId>
+      end_of_generation;  // sorted: the union of eos, eot, eom keys and known end markers that are control tokens
 };
 
 class Tokenizer {
@@ -36,8 +37,8 @@ class Tokenizer {
   bool has_vocabulary() const;
   size_t vocabulary_size() const;  // 0 without one
   const SpecialTokens& special() const;
-  std::string_view kind() const;   // "gpt2", "llama", "gemma4", …: tokenizer.ggml.model
-  std::string_view pre() const;    // tokenizer.ggml.pre, or the default taken
+  std::string_view kind() const;  // "gpt2", "llama", "gemma4", …: tokenizer.ggml.model
+  std::string_view pre() const;   // tokenizer.ggml.pre, or the default taken
 
   /// Ids of `text`, without BOS or EOS. `parse_special`: control and user-defined tokens written in the text are
   /// recognised; otherwise control tokens stay characters.

@@ -1,18 +1,17 @@
 // Ids against the reference's (llama.cpp), for real vocabularies that are too large, or not ours, to be in the tree:
-//   HONEYCRISP_VOCAB_DIR  a folder with ggml-vocab-NAME.gguf, as llama.cpp's models/ folder has them (with .inp and .out)
-//   HONEYCRISP_MODEL_DIR  a folder with the models that the other tests use
+//   HONEYCRISP_VOCAB_DIR  a folder with ggml-vocab-NAME.gguf, as llama.cpp's models/ folder has them (with .inp and
+//   .out) HONEYCRISP_MODEL_DIR  a folder with the models that the other tests use
 // What is absent is skipped by name. Also measured here: that hostile repetition stays linear.
-#include <gtest/gtest.h>
+#include "gguf/file.h"
+#include "text/tokenizer.h"
 
 #include <boost/json/src.hpp>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <sstream>
-
-#include "gguf/file.h"
-#include "text/tokenizer.h"
 
 namespace honeycrisp::text {
 namespace {
@@ -55,7 +54,9 @@ Tokenizer load(const fs::path& path) {
   return *tokenizer;
 }
 
-std::vector<TokenId> ids_of(const boost::json::value& array) { return boost::json::value_to<std::vector<TokenId>>(array); }
+std::vector<TokenId> ids_of(const boost::json::value& array) {
+  return boost::json::value_to<std::vector<TokenId>>(array);
+}
 
 class GoldenTokenizer : public testing::TestWithParam<Case> {
  protected:

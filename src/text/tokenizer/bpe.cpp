@@ -1,13 +1,13 @@
 // The merge table and the encoding of one chunk.
 #include "text/tokenizer/bpe.h"
 
-#include <algorithm>
-#include <bit>
-#include <limits>
-
 #include "base/text_escape.h"
 #include "base/utf8.h"
 #include "text/tokenizer/byte_level.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
 
 namespace honeycrisp::text {
 namespace {
@@ -44,7 +44,7 @@ Result<Bpe> Bpe::load(const gguf::Metadata& metadata, const Vocabulary& vocabula
 
 Result<void> Bpe::read_merges(std::span<const std::string_view> merges, const Vocabulary& vocabulary) {
   slots_.assign(std::bit_ceil(2 * merges.size() + 1), Merge{});
-  constexpr size_t kBlock = 64;  // merges looked up together; Gemma 4 has half a million
+  constexpr size_t kBlock = 64;                    // merges looked up together; Gemma 4 has half a million
   std::array<std::string_view, 3 * kBlock> texts;  // left, right and joined text of each
   std::array<TokenId, 3 * kBlock> ids;
   std::array<std::string, kBlock> joined;
@@ -94,8 +94,7 @@ std::optional<MergeCandidate> Bpe::find_merge(TokenId left, TokenId right) const
 
 bool Bpe::encode_whole(const Vocabulary& vocabulary, std::string_view chunk, std::vector<TokenId>& ids) const {
   if (chunk.size() > vocabulary.longest_text()) return false;
-  if (!options_.whole_chunks &&
-      !(options_.whole_newlines && chunk.find_first_not_of('\n') == std::string_view::npos)) {
+  if (!options_.whole_chunks && !(options_.whole_newlines && chunk.find_first_not_of('\n') == std::string_view::npos)) {
     return false;
   }
   std::string spelling;

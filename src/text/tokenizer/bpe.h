@@ -3,6 +3,11 @@
 // what the vocabulary lacks (Gemma 4).
 #pragma once
 
+#include "base/result.h"
+#include "gguf/metadata.h"
+#include "text/tokenizer/merge_queue.h"
+#include "text/tokenizer/vocabulary.h"
+
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -11,16 +16,11 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.h"
-#include "gguf/metadata.h"
-#include "text/tokenizer/merge_queue.h"
-#include "text/tokenizer/vocabulary.h"
-
 namespace honeycrisp::text {
 
 struct BpeOptions {
-  bool byte_level = true;      // false: raw characters, byte tokens for the missing ones
-  bool whole_chunks = false;   // a chunk that is a token as it stands is not merged ("ignore_merges" of HF tokenizers)
+  bool byte_level = true;       // false: raw characters, byte tokens for the missing ones
+  bool whole_chunks = false;    // a chunk that is a token as it stands is not merged ("ignore_merges" of HF tokenizers)
   bool whole_newlines = false;  // the same only for chunks of line feeds (Gemma 4)
 };
 
@@ -31,8 +31,7 @@ class Bpe {
   static Result<Bpe> load(const gguf::Metadata& metadata, const Vocabulary& vocabulary, BpeOptions options);
 
   /// Appends the ids of `chunk`. A byte that no token stands for is left out, as the reference does.
-  void encode(const Vocabulary& vocabulary, std::string_view chunk, MergeQueue& queue,
-              std::vector<TokenId>& ids) const;
+  void encode(const Vocabulary& vocabulary, std::string_view chunk, MergeQueue& queue, std::vector<TokenId>& ids) const;
 
  private:
   struct Merge {
@@ -47,7 +46,7 @@ class Bpe {
   bool encode_whole(const Vocabulary& vocabulary, std::string_view chunk, std::vector<TokenId>& ids) const;
 
   BpeOptions options_;
-  std::vector<Merge> slots_;  // open addressing, a power of two, at most half full
+  std::vector<Merge> slots_;             // open addressing, a power of two, at most half full
   std::array<TokenId, 256> byte_ids_{};  // byte-level: the token of each single byte, or kNoToken
 };
 

@@ -1,9 +1,9 @@
 // The 256-entry table and its inverse, made at compile time.
 #include "text/tokenizer/byte_level.h"
 
-#include <array>
-
 #include "base/utf8.h"
+
+#include <array>
 
 namespace honeycrisp::text {
 namespace {

@@ -1,22 +1,22 @@
 // Greedy pair merging in O(n log n), shared by both schemes (BPE: lowest rank first; SentencePiece: highest score
-// first): symbols in a doubly linked list, candidate pairs in a heap, ties to the leftmost pair. A pair is recognised as
-// out of date, when it comes to the top, by its length.
+// first): symbols in a doubly linked list, candidate pairs in a heap, ties to the leftmost pair. A pair is recognised
+// as out of date, when it comes to the top, by its length.
 #pragma once
+
+#include "text/tokenizer.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
-#include "text/tokenizer.h"
-
 namespace honeycrisp::text {
 
 /// A stretch of text that is one token, or one character that is none (id kNoToken).
 struct Symbol {
   TokenId id;
-  uint32_t begin;   // in the text
-  uint32_t length;  // bytes; 0 once it has been merged into its left neighbour
+  uint32_t begin;          // in the text
+  uint32_t length;         // bytes; 0 once it has been merged into its left neighbour
   int32_t previous, next;  // -1 at the ends
 };
 

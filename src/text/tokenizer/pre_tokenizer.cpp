@@ -2,12 +2,11 @@
 #include "text/tokenizer/pre_tokenizer.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
+#include "base/utf8.h"
 
 #include <algorithm>
+#include <pcre2.h>
 #include <string>
-
-#include "base/utf8.h"
 
 namespace honeycrisp::text {
 namespace {
@@ -104,8 +103,8 @@ Result<void> split_by_pattern(const pcre2_code* code, bool threes, MatchState& s
   const PCRE2_SIZE* span = pcre2_get_ovector_pointer(state.data.get());
   size_t done = 0, from = 0;
   while (from < chunk.size()) {
-    const int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(chunk.data()), chunk.size(), from,
-                               PCRE2_NO_UTF_CHECK, state.data.get(), state.context.get());
+    const int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(chunk.data()), chunk.size(), from, PCRE2_NO_UTF_CHECK,
+                               state.data.get(), state.context.get());
     if (rc == PCRE2_ERROR_NOMATCH) break;
     if (rc < 0) return fail(ErrorCode::kInvalidInput, "the text cannot be tokenized: {}", message_of(rc));
     if (span[0] > done) ends.push_back(base + uint32_t(span[0]));

@@ -2,13 +2,13 @@
 // available). Immutable after create; thread safe.
 #pragma once
 
+#include "base/result.h"
+#include "text/tokenizer/pre_tokenizer_table.h"
+
 #include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
-
-#include "base/result.h"
-#include "text/tokenizer/pre_tokenizer_table.h"
 
 namespace honeycrisp::text {
 

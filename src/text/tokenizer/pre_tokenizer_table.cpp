@@ -15,12 +15,11 @@ using Pattern = std::string_view;
 #define HC_WHITE_SPACE "\\s+(?!\\S)|\\s+"
 #define HC_ASCII_SYMBOLS "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~]"
 // A word of the o200k kind: upper-case letters, then lower-case ones; either part may be empty, but not both.
-#define HC_CASED_WORD(suffix)                                                                                  \
-  "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" suffix         \
+#define HC_CASED_WORD(suffix)                                                                        \
+  "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" suffix \
   "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" suffix "|"
 
-constexpr Pattern kGpt2Pattern =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|" HC_WHITE_SPACE;
+constexpr Pattern kGpt2Pattern = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|" HC_WHITE_SPACE;
 constexpr Pattern kQwen2Pattern = HC_CONTRACTIONS
     "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" HC_WHITE_SPACE;
 constexpr Pattern kO200kPattern =
@@ -34,30 +33,35 @@ constexpr Pattern kDefault[] = {"[\\p{P}$+<=>^~|]+", kGpt2Pattern, "\\p{N}+", "[
 constexpr Pattern kGpt2[] = {kGpt2Pattern};
 constexpr Pattern kGpt2Digits[] = {"\\p{N}", kGpt2Pattern};
 constexpr Pattern kFalcon[] = {"[\\p{P}$+<=>^~|`]+", kGpt2Pattern, "[0-9][0-9][0-9]"};
-constexpr Pattern kLlama3[] = {HC_CONTRACTIONS
+constexpr Pattern kLlama3[] = {
+    HC_CONTRACTIONS
     "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" HC_WHITE_SPACE};
-constexpr Pattern kJais2[] = {HC_CONTRACTIONS
+constexpr Pattern kJais2[] = {
+    HC_CONTRACTIONS
     "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+"
     "|\\s{512}(?!\\S)|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)"
     "|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s"};
 constexpr Pattern kQwen2[] = {kQwen2Pattern};
-constexpr Pattern kQwen35[] = {HC_CONTRACTIONS
+constexpr Pattern kQwen35[] = {
+    HC_CONTRACTIONS
     "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" HC_WHITE_SPACE};
-constexpr Pattern kMiniCpm5[] = {"\\p{N}{1,3}", HC_CONTRACTIONS
+constexpr Pattern kMiniCpm5[] = {
+    "\\p{N}{1,3}", HC_CONTRACTIONS
     "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}+| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" HC_WHITE_SPACE};
-constexpr Pattern kSeedCoder[] = {HC_CONTRACTIONS
-    "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|" HC_WHITE_SPACE};
-constexpr Pattern kBailing[] = {"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])"
+constexpr Pattern kSeedCoder[] = {
+    HC_CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|" HC_WHITE_SPACE};
+constexpr Pattern kBailing[] = {
+    "'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])"
     "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]|" HC_WHITE_SPACE};
 constexpr Pattern kNoContractions[] = {
     "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" HC_WHITE_SPACE};
 constexpr Pattern kExaoneMoe[] = {HC_CONTRACTIONS
-    "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*+(?: \\p{L}\\p{M}*+)*+)++"
-    "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|" HC_WHITE_SPACE};
+                                  "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*+(?: \\p{L}\\p{M}*+)*+)++"
+                                  "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|" HC_WHITE_SPACE};
 constexpr Pattern kLaguna[] = {kLines, kQwen2Pattern};
 constexpr Pattern kO200k[] = {kO200kPattern};
-constexpr Pattern kTekken[] = {HC_CASED_WORD("")
-    "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|" HC_WHITE_SPACE};
+constexpr Pattern kTekken[] = {
+    HC_CASED_WORD("") "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|" HC_WHITE_SPACE};
 constexpr Pattern kTinyAya[] = {kThreesFromRight, kO200kPattern};
 constexpr Pattern kYoutu[] = {
     "[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+"
@@ -69,14 +73,19 @@ constexpr Pattern kYoutu[] = {
 constexpr Pattern kKimi[] = {
     "\\p{Han}+"
     "|[^\\r\\n\\p{L}\\p{N}]?[^\\p{Ll}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}\\p{Han}]*"
-    "[^\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}\\p{Han}]+" HC_CONTRACTIONS "?"
+    "[^\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}\\p{Han}]+" HC_CONTRACTIONS
+    "?"
     "|[^\\r\\n\\p{L}\\p{N}]?[^\\p{Ll}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}\\p{Han}]+"
-    "[^\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}\\p{Han}]*" HC_CONTRACTIONS "?"
+    "[^\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}\\p{Han}]*" HC_CONTRACTIONS
+    "?"
     "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" HC_WHITE_SPACE};
 constexpr Pattern kDeepSeekV3[] = {"\\p{N}{1,3}", kCjkAndKana, kDeepSeekV3Words};
-constexpr Pattern kSpark[] = {"\\p{N}{1,3}", kCjkAndKana, HC_ASCII_SYMBOLS
-    "[A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+|[\\r\\n]|" HC_WHITE_SPACE, "\\p{N}"};
-constexpr Pattern kAfmoe[] = {kThreesFromRight,
+constexpr Pattern kSpark[] = {
+    "\\p{N}{1,3}", kCjkAndKana,
+    HC_ASCII_SYMBOLS "[A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+|[\\r\\n]|" HC_WHITE_SPACE,
+    "\\p{N}"};
+constexpr Pattern kAfmoe[] = {
+    kThreesFromRight,
     "[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{8C48}-\\x{FAFF}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}"
     "\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}\\x{0E40}-\\x{0E7F}\\x{0E80}-\\x{0EFF}\\x{1780}-\\x{17FF}"
     "\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}\\x{AC00}-\\x{D7AF}\\x{1100}-\\x{11FF}]+",
@@ -84,11 +93,12 @@ constexpr Pattern kAfmoe[] = {kThreesFromRight,
 constexpr Pattern kSuperBpe[] = {"\\p{N}+", kThreesFromRight};
 constexpr Pattern kBloom[] = {" ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{0964}\\x{06D4}\\x{060C})]+"};
 constexpr Pattern kViking[] = {kBloom[0], "\\p{N}"};
-constexpr Pattern kChameleon[] = {"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", "[\\t\\n]|    |  ", "\\p{N}",
-    "[\\p{P}!-/:-@\\[-`{-~]", kGpt2Pattern};
+constexpr Pattern kChameleon[] = {"<sentinel:[0-9]+>",      "IMGIMG[A-I]{1,4}Z", "[\\t\\n]|    |  ", "\\p{N}",
+                                  "[\\p{P}!-/:-@\\[-`{-~]", kGpt2Pattern};
 constexpr Pattern kLinesOnly[] = {kLines};
 // The letters of DeepSeek's first tokenizer are listed in its file by range: alphabets with case, as of Unicode 11.
-constexpr Pattern kDeepSeekLlm[] = {"[\\r\\n]",
+constexpr Pattern kDeepSeekLlm[] = {
+    "[\\r\\n]",
     "\\s?[A-Za-z"
     "\\x{00B5}\\x{00C0}-\\x{00D6}\\x{00D8}-\\x{00F6}\\x{00F8}-\\x{01BA}\\x{01BC}-\\x{01BF}\\x{01C4}-\\x{0293}"
     "\\x{0295}-\\x{02AF}\\x{0370}-\\x{0373}\\x{0376}\\x{0377}\\x{037B}-\\x{037D}\\x{037F}\\x{0386}"
@@ -107,9 +117,10 @@ constexpr Pattern kDeepSeekLlm[] = {"[\\r\\n]",
     "\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}]+",
     "\\s?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+",
     "(?<!\\s)\\s++\\z",
-    "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}+"};
+    "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+",
+    "\\p{N}+"};
 constexpr Pattern kDeepSeekCoder[] = {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+",
-    "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}"};
+                                      "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}"};
 
 #undef HC_CONTRACTIONS
 #undef HC_WHITE_SPACE

@@ -13,11 +13,11 @@ namespace honeycrisp::text {
 inline constexpr std::string_view kThreesFromRight = "threes from the right";
 
 enum PreTokenizerFlag : uint8_t {
-  kWholeChunks = 1,     // a chunk that is a token as it stands is not merged
-  kAddBos = 2,          // BOS is added unless the file says otherwise
-  kRawCharacters = 4,   // not byte-level: spaces are written as U+2581, missing characters as byte tokens
-  kWholeNewlines = 8,   // a chunk of line feeds that is a token is not merged
-  kNoDefaultBos = 16,   // there is no BOS unless the file names one
+  kWholeChunks = 1,    // a chunk that is a token as it stands is not merged
+  kAddBos = 2,         // BOS is added unless the file says otherwise
+  kRawCharacters = 4,  // not byte-level: spaces are written as U+2581, missing characters as byte tokens
+  kWholeNewlines = 8,  // a chunk of line feeds that is a token is not merged
+  kNoDefaultBos = 16,  // there is no BOS unless the file names one
 };
 
 struct PreTokenizerRule {

@@ -3,13 +3,13 @@
 // Finds the same cuts without one pass per token: O(bytes · longest special token), plus a heap of the matches.
 #pragma once
 
+#include "text/tokenizer/vocabulary.h"
+
 #include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
-
-#include "text/tokenizer/vocabulary.h"
 
 namespace honeycrisp::text {
 

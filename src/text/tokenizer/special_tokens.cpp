@@ -1,9 +1,9 @@
 // Keys, defaults and the table of end markers.
 #include "text/tokenizer/special_tokens.h"
 
-#include <algorithm>
-
 #include "base/log.h"
+
+#include <algorithm>
 
 namespace honeycrisp::text {
 namespace {
@@ -11,31 +11,34 @@ namespace {
 /// Texts of tokens after which a model that was trained with them says nothing more. Counted only where the token is
 /// of type control, so that HTML's </s> in Gemma's vocabulary is none.
 constexpr std::string_view kEndMarkers[] = {
-    "<|im_end|>",         // ChatML: Qwen, SmolLM, Hunyuan and many more
-    "<|endoftext|>",      // GPT-2 and its successors
-    "</s>",               // Llama 1 and 2, Mistral
-    "<|eot_id|>",         // Llama 3: end of turn
-    "<|eom_id|>",         // Llama 3: end of message, a tool is called
-    "<|eot|>",            // Llama 4
-    "<|eom|>",            // Llama 4
-    "<|end_of_text|>",    // Llama 3, Granite
-    "<end_of_turn>",      // Gemma 2 and 3
-    "<eos>",              // Gemma
-    "<turn|>",            // Gemma 4
-    "<|tool_response>",   // Gemma 4: the answer of a tool comes next
-    "<|end|>",            // Phi-3 (but see kMessageEnd)
-    "<|return|>",         // gpt-oss
-    "<|call|>",           // gpt-oss: a tool is called
-    "<|calls|>",          // Solar Open: tools are called
-    "<|flush|>",          // Solar Open
+    "<|im_end|>",             // ChatML: Qwen, SmolLM, Hunyuan and many more
+    "<|endoftext|>",          // GPT-2 and its successors
+    "</s>",                   // Llama 1 and 2, Mistral
+    "<|eot_id|>",             // Llama 3: end of turn
+    "<|eom_id|>",             // Llama 3: end of message, a tool is called
+    "<|eot|>",                // Llama 4
+    "<|eom|>",                // Llama 4
+    "<|end_of_text|>",        // Llama 3, Granite
+    "<end_of_turn>",          // Gemma 2 and 3
+    "<eos>",                  // Gemma
+    "<turn|>",                // Gemma 4
+    "<|tool_response>",       // Gemma 4: the answer of a tool comes next
+    "<|end|>",                // Phi-3 (but see kMessageEnd)
+    "<|return|>",             // gpt-oss
+    "<|call|>",               // gpt-oss: a tool is called
+    "<|calls|>",              // Solar Open: tools are called
+    "<|flush|>",              // Solar Open
     "<|END_OF_TURN_TOKEN|>",  // Command R
-    "<|endofturn|>",      // HyperCLOVA X, EXAONE
-    "[|endofturn|]",      // EXAONE
-    "[EOT]", "[EOS]",     // Kimi K2
-    "[e~[",               // MiniMax M2
-    "<EOT>", "_<EOT>",    // Code Llama and its kin
+    "<|endofturn|>",          // HyperCLOVA X, EXAONE
+    "[|endofturn|]",          // EXAONE
+    "[EOT]",
+    "[EOS]",  // Kimi K2
+    "[e~[",   // MiniMax M2
+    "<EOT>",
+    "_<EOT>",              // Code Llama and its kin
     "<end_of_utterance>",  // SmolVLM
-    "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",  // DeepSeek
+    "<\xEF\xBD\x9C"
+    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",  // DeepSeek
 };
 
 /// Ends a message, not the answer, in formats that have other markers for the end of the answer (gpt-oss, Solar Open).
@@ -45,14 +48,40 @@ constexpr std::string_view kAnswerEnds[] = {"<|return|>", "<|flush|>"};
 /// Tokens that some files call user-defined though they structure what the model reads.
 constexpr std::string_view kStructuralTexts[] = {
     "<|tool_response>",
-    "<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<turn|>", "<|endoftext|>",
+    "<|im_end|>",
+    "<|im_start|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|endoftext|>",
     "<|end_of_text|>",
-    "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>",
-    "<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<fim_pad>", "<fim-prefix>", "<fim-suffix>", "<fim-middle>",
+    "<|fim_prefix|>",
+    "<|fim_suffix|>",
+    "<|fim_middle|>",
+    "<|fim_pad|>",
+    "<|repo_name|>",
+    "<|file_sep|>",
+    "<fim_prefix>",
+    "<fim_suffix>",
+    "<fim_middle>",
+    "<fim_pad>",
+    "<fim-prefix>",
+    "<fim-suffix>",
+    "<fim-middle>",
     "<fim-pad>",
-    "<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>",
-    "<\xEF\xBD\x9C" "fim\xE2\x96\x81" "begin\xEF\xBD\x9C>", "<\xEF\xBD\x9C" "fim\xE2\x96\x81hole\xEF\xBD\x9C>",
-    "<\xEF\xBD\x9C" "fim\xE2\x96\x81" "end\xEF\xBD\x9C>",
+    "<|code_prefix|>",
+    "<|code_suffix|>",
+    "<|code_middle|>",
+    "<\xEF\xBD\x9C"
+    "fim\xE2\x96\x81"
+    "begin\xEF\xBD\x9C>",
+    "<\xEF\xBD\x9C"
+    "fim\xE2\x96\x81hole\xEF\xBD\x9C>",
+    "<\xEF\xBD\x9C"
+    "fim\xE2\x96\x81"
+    "end\xEF\xBD\x9C>",
 };
 
 /// An id that the file names: an error if it is outside the vocabulary.

@@ -2,12 +2,12 @@
 // markers known by their text.
 #pragma once
 
-#include <string_view>
-
 #include "base/result.h"
 #include "gguf/metadata.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer/vocabulary.h"
+
+#include <string_view>
 
 namespace honeycrisp::text {
 

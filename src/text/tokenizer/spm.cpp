@@ -1,9 +1,9 @@
 // Score-ordered merging.
 #include "text/tokenizer/spm.h"
 
-#include <bit>
-
 #include "base/utf8.h"
+
+#include <bit>
 
 namespace honeycrisp::text {
 namespace {

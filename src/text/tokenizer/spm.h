@@ -3,12 +3,12 @@
 // https://github.com/google/sentencepiece/blob/master/src/bpe_model.cc.
 #pragma once
 
+#include "text/tokenizer/merge_queue.h"
+#include "text/tokenizer/vocabulary.h"
+
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "text/tokenizer/merge_queue.h"
-#include "text/tokenizer/vocabulary.h"
 
 namespace honeycrisp::text {
 

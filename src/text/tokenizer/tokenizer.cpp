@@ -2,9 +2,6 @@
 // decodes. The schemes themselves lie beside this file.
 #include "text/tokenizer.h"
 
-#include <algorithm>
-#include <limits>
-
 #include "base/log.h"
 #include "base/text_escape.h"
 #include "text/tokenizer/bpe.h"
@@ -14,6 +11,9 @@
 #include "text/tokenizer/special_tokens.h"
 #include "text/tokenizer/spm.h"
 #include "text/tokenizer/vocabulary.h"
+
+#include <algorithm>
+#include <limits>
 
 namespace honeycrisp::text {
 namespace {
@@ -39,7 +39,7 @@ constexpr Kind kKinds[] = {
 constexpr struct {
   std::string_view name, known_as;
 } kUnsupportedKinds[] = {
-    {"bert", "WordPiece"}, {"t5", "SentencePiece unigram"},           {"rwkv", "RWKV's greedy trie"},
+    {"bert", "WordPiece"}, {"t5", "SentencePiece unigram"},      {"rwkv", "RWKV's greedy trie"},
     {"plamo2", "PLaMo 2"}, {"hybriddna", "BPE with DNA 6-mers"}, {"whitespace", "BPE over white space"},
 };
 
@@ -59,7 +59,8 @@ std::vector<TokenId> tokens_that_strip_right(const gguf::Metadata& metadata, con
   std::vector<TokenId> ids;
   const gguf::Value* value = metadata.find("general.name");
   std::string name(value != nullptr ? value->as_string().value_or("") : "");
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return c < 0x80 ? char(std::tolower(c)) : char(c); });
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return c < 0x80 ? char(std::tolower(c)) : char(c); });
   if (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos) return ids;
   for (size_t i = 0; i < vocabulary.size(); ++i) {
     const TokenId id = TokenId(i);
@@ -114,7 +115,8 @@ Result<Tokenizer> Tokenizer::load(const gguf::Metadata& metadata) {
     HC_ASSIGN(impl->add_space_prefix,
               metadata.get_bool("tokenizer.ggml.add_space_prefix", kind->scheme == Scheme::kSpm));
     HC_ASSIGN(const bool remove_spaces, metadata.get_bool("tokenizer.ggml.remove_extra_whitespaces", false));
-    if (remove_spaces) log_warning("tokenizer.ggml.remove_extra_whitespaces is ignored: text is tokenized as it stands");
+    if (remove_spaces)
+      log_warning("tokenizer.ggml.remove_extra_whitespaces is ignored: text is tokenized as it stands");
     HC_ASSIGN(impl->special, read_special_tokens(metadata, impl->vocabulary, defaults));
     if (kind->name == "gemma4" && !impl->special.add_bos && impl->special.bos) {
       // Early files say no by mistake; without BOS the model writes nonsense.

@@ -1,8 +1,8 @@
 // Utf8Stream: what is shown never depends on how the bytes were cut into pushes.
-#include <algorithm>
-
 #include "base/utf8.h"
 #include "text/tokenizer.h"
+
+#include <algorithm>
 
 namespace honeycrisp::text {
 namespace {
@@ -14,7 +14,10 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 size_t broken_prefix_length(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
   const unsigned char lead = byte(0);
-  const size_t needed = lead >= 0xC2 && lead <= 0xDF ? 2 : (lead & 0xF0) == 0xE0 ? 3 : lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
+  const size_t needed = lead >= 0xC2 && lead <= 0xDF   ? 2
+                        : (lead & 0xF0) == 0xE0        ? 3
+                        : lead >= 0xF0 && lead <= 0xF4 ? 4
+                                                       : 0;
   if (needed == 0) return 0;
   // The second byte's range excludes overlong forms, surrogates and what lies above U+10FFFF.
   const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;

@@ -1,14 +1,14 @@
 // Reading and checking the token list.
 #include "text/tokenizer/vocabulary.h"
 
+#include "base/log.h"
+#include "base/text_escape.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
-
-#include "base/log.h"
-#include "base/text_escape.h"
 
 namespace honeycrisp::text {
 namespace {
@@ -90,7 +90,8 @@ Result<Vocabulary> Vocabulary::load(const gguf::Metadata& metadata) {
     } else {
       v.texts_ += texts[i];
     }
-    if (v.texts_.size() > size_t(std::numeric_limits<int32_t>::max())) return invalid("{} holds 2 GiB or more", kTokensKey);
+    if (v.texts_.size() > size_t(std::numeric_limits<int32_t>::max()))
+      return invalid("{} holds 2 GiB or more", kTokensKey);
     v.longest_text_ = std::max(v.longest_text_, v.texts_.size() - v.offsets_.back());
     v.offsets_.push_back(uint32_t(v.texts_.size()));
   }

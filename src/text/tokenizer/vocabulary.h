@@ -2,16 +2,16 @@
 // it may outlive the file. Knows nothing of how text is split or merged.
 #pragma once
 
+#include "base/result.h"
+#include "gguf/metadata.h"
+#include "text/tokenizer.h"
+
 #include <array>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "base/result.h"
-#include "gguf/metadata.h"
-#include "text/tokenizer.h"
 
 namespace honeycrisp::text {
 
@@ -42,7 +42,7 @@ class Vocabulary {
   TokenId find_plain(std::string_view text) const;
   /// The token of type byte for this byte, or kNoToken.
   TokenId byte_token(uint8_t byte) const { return byte_tokens_[byte]; }
-  uint8_t byte_of(TokenId id) const;  // of a token of type byte
+  uint8_t byte_of(TokenId id) const;                     // of a token of type byte
   size_t longest_text() const { return longest_text_; }  // bytes
 
   void set_type(TokenId id, TokenType type) { types_[size_t(id)] = type; }
