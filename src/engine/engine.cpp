@@ -56,8 +56,8 @@ ModelInfo describe(const engine::EngineParts& parts, uint32_t context) {
   const model::ModelSummary& summary = parts.model.summary;
   ModelInfo info;
   info.path = parts.path;
-  info.file_bytes = parts.file_bytes;
-  info.has_chat_template = parts.has_chat_template;
+  info.file_bytes = parts.file.file_bytes();
+  info.has_chat_template = parts.file.metadata().contains("tokenizer.chat_template");
   info.name = escape_for_display(summary.name, kMaxNameBytes);
   info.architecture = summary.architecture;
   info.quantization = describe_quantization(parts.model.program);
@@ -104,11 +104,7 @@ Result<std::shared_ptr<Engine>> Engine::load(const std::string& path, EngineOpti
   HC_ASSIGN(model::Model model, model::load(file, {.context = engine::resolve_context(options, trained_context)}));
   HC_ASSIGN(text::Tokenizer tokenizer, text::Tokenizer::load(file.metadata()));
   for (const std::string& note : model.summary.notes) log_info("{}", note);
-  const uint64_t file_bytes = file.file_bytes();
-  const bool has_chat_template = file.metadata().contains("tokenizer.chat_template");
   return engine::assemble({.path = path,
-                           .file_bytes = file_bytes,
-                           .has_chat_template = has_chat_template,
                            .file = std::move(file),
                            .model = std::move(model),
                            .tokenizer = std::move(tokenizer),

@@ -23,8 +23,6 @@ namespace engine {
 /// Everything that load() reads before memory is taken.
 struct EngineParts {
   std::string path;
-  uint64_t file_bytes = 0;
-  bool has_chat_template = false;
   gguf::File file;
   model::Model model;
   text::Tokenizer tokenizer;

@@ -11,6 +11,8 @@ namespace {
 
 constexpr uint64_t kGarbage = 0xDEADBEEFDEADBEEF;  // fresh pages: reading one unwritten shows
 
+constexpr float kCertain = 100;  // a logit far above all others
+
 /// splitmix64's finalizer (Steele, Lea and Flood, 2014).
 uint64_t mix(uint64_t x) {
   x += 0x9E3779B97F4A7C15;
@@ -112,6 +114,7 @@ Result<void> Executor::step(const backend::Batch& batch, std::span<float> logits
     const uint64_t hidden = run_row(row, batch.sequences[row.sequence]);
     if (!row.wants_logits) continue;
     write_logits(hidden, logits.first(program_->vocabulary));
+    if (!control_->script.empty()) logits[size_t(control_->script[row.position % control_->script.size()])] = kCertain;
     logits = logits.subspan(program_->vocabulary);
   }
   HC_CHECK(logits.empty(), "{} logits too many", logits.size());

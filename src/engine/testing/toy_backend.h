@@ -22,6 +22,7 @@ struct Control {
   uint64_t steps = 0, rows = 0, copies = 0;
   size_t largest_batch = 0;
   std::vector<backend::Role> roles;  // of all rows, in order
+  std::vector<int32_t> script;       // if not empty: the best token after position p is script[p % size]
   uint64_t fail_after = UINT64_MAX;  // steps that still succeed
   uint32_t max_pages = UINT32_MAX;   // of each pool: beyond, reserve_pages() fails
 };

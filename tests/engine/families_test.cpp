@@ -1,0 +1,236 @@
+// The engine over every family, backend and KV type: whatever way a token is reached (chunks, steps, forks, rewinds,
+// next to others), its logits are the same bits.
+#include <honeycrisp/engine.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <tuple>
+
+namespace honeycrisp {
+namespace {
+
+constexpr size_t kTokens = 150;  // more than two pages of the cache
+
+std::vector<Token> make_tokens(size_t n, uint32_t vocabulary, uint64_t seed = 1) {
+  std::vector<Token> tokens;
+  for (size_t i = 0; i < n; ++i) {
+    seed = seed * 6364136223846793005 + 1442695040888963407;
+    tokens.push_back(Token((seed >> 33) % vocabulary));
+  }
+  return tokens;
+}
+
+class EngineFamilies : public ::testing::TestWithParam<std::tuple<const char*, const char*, const char*>> {
+ protected:
+  /// Null, with the test skipped, where the KV type does not fit the model's heads.
+  std::shared_ptr<Engine> load(uint32_t chunk = 512, uint32_t rollback = 256) {
+    const auto& [family, backend, kv_type] = GetParam();
+    const std::string path = std::string(HONEYCRISP_TEST_DATA) + "/families/" + family + ".gguf";
+    auto engine = Engine::load(path, {.backend = backend,
+                                      .context = 256,
+                                      .kv_type = parse_kv_type(kv_type).value(),
+                                      .threads = 2,
+                                      .chunk = chunk,
+                                      .max_sessions = 4,
+                                      .rollback = rollback});
+    if (!engine) {
+      const bool narrow = engine.error().code == ErrorCode::kUnsupported && std::string(kv_type) == "q8_0";
+      EXPECT_TRUE(narrow) << engine.error().message;
+      return nullptr;
+    }
+    vocabulary_ = (*engine)->info().vocabulary;
+    return *engine;
+  }
+
+  /// Logits of every position, computed by one append: [tokens][vocabulary].
+  std::vector<float> all_rows(Engine& engine, const std::vector<Token>& tokens) {
+    Session session = engine.new_session().value();
+    std::vector<float> rows(tokens.size() * vocabulary_);
+    const Result<void> result = session.append_all_logits(tokens, rows);
+    EXPECT_TRUE(result) << result.error().message;
+    return rows;
+  }
+  ::testing::AssertionResult is_row(const Session& session, const std::vector<float>& rows) {
+    const size_t row = session.position() - 1;
+    const auto logits = session.logits();
+    if (logits.size() != vocabulary_) return ::testing::AssertionFailure() << logits.size() << " logits";
+    if (std::memcmp(logits.data(), rows.data() + row * vocabulary_, vocabulary_ * sizeof(float)) == 0)
+      return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << "the logits of position " << row << " differ";
+  }
+
+  size_t vocabulary_ = 0;
+};
+
+#define LOAD_OR_SKIP(name, ...)        \
+  const auto name = load(__VA_ARGS__); \
+  if (!name) GTEST_SKIP() << "heads are no multiple of 32"
+
+TEST_P(EngineFamilies, chunks_of_any_size_give_the_same_bits) {
+  LOAD_OR_SKIP(engine);
+  const auto tokens = make_tokens(kTokens, uint32_t(vocabulary_));
+  const std::vector<float> whole = all_rows(*engine, tokens);
+  EXPECT_TRUE(std::all_of(whole.begin(), whole.end(), [](float x) { return std::isfinite(x); }));
+  for (const uint32_t chunk : {1u, 2u, 3u, 7u, 64u}) EXPECT_EQ(all_rows(*load(chunk), tokens), whole) << chunk;
+}
+
+TEST_P(EngineFamilies, prefill_equals_token_by_token) {
+  LOAD_OR_SKIP(engine);
+  const auto tokens = make_tokens(kTokens, uint32_t(vocabulary_));
+  const std::vector<float> rows = all_rows(*engine, tokens);
+  Session session = engine->new_session().value();
+  for (const Token token : tokens) {
+    ASSERT_TRUE(session.decode(token));
+    ASSERT_TRUE(is_row(session, rows));
+  }
+}
+
+TEST_P(EngineFamilies, a_fork_in_the_middle_of_a_page_equals_recomputing) {
+  LOAD_OR_SKIP(engine);
+  const auto one = make_tokens(kTokens, uint32_t(vocabulary_), 1);
+  auto other = make_tokens(kTokens, uint32_t(vocabulary_), 2);
+  constexpr size_t kShared = 70;
+  std::copy_n(one.begin(), kShared, other.begin());
+  const std::vector<float> one_rows = all_rows(*engine, one), other_rows = all_rows(*engine, other);
+
+  Session first = engine->new_session().value();
+  ASSERT_TRUE(first.append(std::span(one).first(kShared)));
+  Session second = first.fork().value();
+  EXPECT_TRUE(is_row(second, one_rows));
+  // In turns, so that a page written by the wrong side would show.
+  for (size_t i = kShared; i < kTokens; ++i) {
+    ASSERT_TRUE(first.decode(one[i]));
+    ASSERT_TRUE(second.decode(other[i]));
+    ASSERT_TRUE(is_row(first, one_rows));
+    ASSERT_TRUE(is_row(second, other_rows));
+  }
+}
+
+TEST_P(EngineFamilies, a_rewind_equals_never_having_gone) {
+  for (const uint32_t rollback : {4u, 256u}) {
+    LOAD_OR_SKIP(engine, 512, rollback);
+    const auto tokens = make_tokens(kTokens, uint32_t(vocabulary_));
+    const std::vector<float> rows = all_rows(*engine, tokens);
+    Session session = engine->new_session().value();
+    ASSERT_TRUE(session.append(tokens));
+    for (const uint32_t position : {149u, 146u, 128u, 100u, 65u, 64u, 63u, 1u, 0u}) {
+      ASSERT_TRUE(session.rewind(position));
+      EXPECT_TRUE(session.logits().empty());
+      ASSERT_TRUE(session.append(std::span(tokens).subspan(position, 1)));
+      EXPECT_TRUE(is_row(session, rows));
+      ASSERT_TRUE(session.append(std::span(tokens).subspan(position + 1)));
+      EXPECT_TRUE(session.position() == 150 && is_row(session, rows)) << position;
+    }
+  }
+}
+
+TEST_P(EngineFamilies, several_sessions_in_one_batch_equal_each_alone) {
+  LOAD_OR_SKIP(engine, 32);
+  constexpr size_t kLengths[] = {1, 40, 100};
+  std::vector<std::vector<Token>> tokens;
+  std::vector<std::vector<float>> rows;
+  std::vector<Session> sessions;
+  for (size_t i = 0; i < std::size(kLengths); ++i) {
+    tokens.push_back(make_tokens(kLengths[i] + 3, uint32_t(vocabulary_), 10 + i));
+    rows.push_back(all_rows(*engine, tokens[i]));
+    sessions.push_back(engine->new_session().value());
+  }
+  const auto step = [&](size_t from, auto n_of) {
+    std::vector<Feed> all;
+    for (size_t i = 0; i < sessions.size(); ++i)
+      all.push_back(
+          {&sessions[i], std::span(tokens[i]).subspan(from == 0 ? 0 : sessions[i].position(), n_of(i)), from != 0});
+    ASSERT_TRUE(engine->step(all));
+    for (size_t i = 0; i < sessions.size(); ++i) EXPECT_TRUE(is_row(sessions[i], rows[i])) << i;
+  };
+  step(0, [&](size_t i) { return kLengths[i]; });
+  for (int i = 0; i < 3; ++i) step(1, [](size_t) { return size_t(1); });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EngineFamilies,
+                         ::testing::Combine(::testing::Values("llama", "llama3-rope", "mistral", "qwen2", "qwen3",
+                                                              "gemma2", "gemma3", "gemma4", "gemma4-e"),
+                                            ::testing::Values("reference", "cpu"),
+                                            ::testing::Values("f16", "f32", "q8_0")),
+                         [](const auto& info) {
+                           std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param) +
+                                              "_" + std::get<2>(info.param);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(EngineLimits, the_context_is_checked_before_anything_is_computed) {
+  const std::string path = std::string(HONEYCRISP_TEST_DATA) + "/families/llama.gguf";
+  auto engine = Engine::load(path, {.backend = "cpu", .context = 100}).value();
+  Session session = engine->new_session().value();
+  const auto tokens = make_tokens(101, engine->info().vocabulary);
+  const Error error = session.append(tokens).error();
+  EXPECT_EQ(error.code, ErrorCode::kContextFull);
+  EXPECT_EQ(error.message, "101 tokens after the 0 of the session do not fit into a context of 100");
+  EXPECT_EQ(session.position(), 0u);
+  EXPECT_TRUE(session.append(std::span(tokens).first(100)));
+  EXPECT_EQ(session.decode(1).error().code, ErrorCode::kContextFull);
+  EXPECT_EQ(session.position(), 100u);
+  EXPECT_EQ(session.logits().size(), engine->info().vocabulary);
+}
+
+TEST(EngineLimits, sizes_that_make_no_sense_are_errors_with_numbers) {
+  const std::string path = std::string(HONEYCRISP_TEST_DATA) + "/families/llama.gguf";
+  EXPECT_TRUE(Engine::load(path, {.context = 1}));
+  const Error huge = Engine::load(path, {.context = UINT32_MAX}).error();
+  EXPECT_EQ(huge.code, ErrorCode::kOutOfMemory);
+  EXPECT_NE(huge.message.find("a context of 4294967295 needs"), std::string::npos) << huge.message;
+  const Error tight = Engine::load(path, {.context = 4096, .kv_memory_limit = 1000}).error();
+  EXPECT_NE(tight.message.find("the limit is 1000 B"), std::string::npos) << tight.message;
+  EXPECT_TRUE(Engine::load(path, {.chunk = 0}).error().message.starts_with("chunk must be"));
+  EXPECT_TRUE(Engine::load(path, {.max_sessions = 0}).error().message.starts_with("max_sessions must be"));
+  EXPECT_TRUE(Engine::load(path, {.backend = "nonsense"}).error().message.starts_with("backend 'nonsense'"));
+  EXPECT_EQ(Engine::load("/nonexistent.gguf").error().code, ErrorCode::kNotFound);
+}
+
+TEST(EngineLimits, ids_outside_the_vocabulary_and_odd_feeds_are_refused) {
+  const std::string path = std::string(HONEYCRISP_TEST_DATA) + "/families/llama.gguf";
+  auto engine = Engine::load(path, {.backend = "cpu"}).value();
+  auto stranger_engine = Engine::load(path, {.backend = "cpu"}).value();
+  Session session = engine->new_session().value(), stranger = stranger_engine->new_session().value();
+  for (const Token bad : {-1, INT32_MIN, INT32_MAX, Token(engine->info().vocabulary)})
+    EXPECT_EQ(session.append(std::vector<Token>{1, bad}).error().code, ErrorCode::kInvalidInput) << bad;
+  EXPECT_EQ(session.position(), 0u);
+  const std::vector<Token> one = {1};
+  const auto refused = [&](std::vector<Feed> feeds) { return !engine->step(feeds).has_value(); };
+  EXPECT_TRUE(refused({{nullptr, one}}));
+  EXPECT_TRUE(refused({{&stranger, one}}));
+  EXPECT_TRUE(refused({{&session, one}, {&session, one}}));
+  EXPECT_EQ(session.rewind(1).error().code, ErrorCode::kInvalidInput);
+  std::vector<float> small(3);
+  EXPECT_EQ(session.append_all_logits(one, small).error().code, ErrorCode::kInvalidInput);
+  EXPECT_TRUE(session.append(session.tokens()));  // of nothing
+  EXPECT_TRUE(session.logits().empty());
+}
+
+TEST(EngineLimits, stopping_between_chunks_keeps_what_was_computed) {
+  const std::string path = std::string(HONEYCRISP_TEST_DATA) + "/families/llama.gguf";
+  auto engine = Engine::load(path, {.backend = "cpu", .chunk = 8}).value();
+  const auto tokens = make_tokens(40, engine->info().vocabulary);
+  Session session = engine->new_session().value(), plain = engine->new_session().value();
+  int asked = 0;
+  EXPECT_EQ(session.append(tokens, [&] { return ++asked > 2; }).error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(session.position(), 16u);
+  EXPECT_TRUE(session.logits().empty());
+  ASSERT_TRUE(session.append(std::span(tokens).subspan(16)));
+  ASSERT_TRUE(plain.append(tokens));
+  EXPECT_TRUE(std::ranges::equal(session.logits(), plain.logits()));
+}
+
+TEST(EngineLimits, sessions_outlive_their_engine) {
+  const std::string path = std::string(HONEYCRISP_TEST_DATA) + "/families/llama.gguf";
+  auto engine = Engine::load(path, {.backend = "cpu"}).value();
+  Session session = engine->new_session().value();
+  engine.reset();
+  EXPECT_TRUE(session.append(std::vector<Token>{1, 2, 3}));
+}
+
+}  // namespace
+}  // namespace honeycrisp
