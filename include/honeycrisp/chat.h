@@ -20,8 +20,8 @@ struct Message {
 /// A compiled chat template with the engine's tokenizer. Immutable and thread safe; keeps the engine alive.
 class ChatEncoder {
  public:
-  /// Takes the model's template, or the source of another one. Errors: kNotFound if there is none (the message tells how
-  /// to give one), kInvalidInput with the line if it does not parse.
+  /// Takes the model's template, or the source of another one. Errors: kNotFound if there is none (the message tells
+  /// how to give one), kInvalidInput with the line if it does not parse.
   static Result<ChatEncoder> create(std::shared_ptr<const Engine> engine, std::string_view template_source = {});
 
   /// Ids of the whole conversation. `add_generation_prompt`: it ends where the assistant's answer begins. BOS comes

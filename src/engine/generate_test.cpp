@@ -5,9 +5,11 @@
 #include <honeycrisp/generate.h>
 
 #include <algorithm>
+#include <atomic>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
+#include <thread>
 
 namespace honeycrisp::engine {
 namespace {
@@ -230,6 +232,28 @@ TEST(Session, appending_its_own_tokens_is_safe) {
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(session.append(session.tokens()));
   EXPECT_EQ(session.position(), 32u);
   EXPECT_EQ(session.tokens()[31], Token(kA));
+}
+
+TEST(Session, threads_with_sessions_of_their_own_do_not_disturb_each_other) {
+  ToyEngine toy({.context = 256, .chunk = 8});
+  const program::Program program = make_program({0, 40}, kToyTokens);
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const std::vector<Token> tokens(size_t(30 + 20 * t), Token(kA + t));
+      for (int round = 0; round < 5; ++round) {
+        Session session = toy->new_session().value();
+        wrong += !session.append(tokens);
+        Session fork = session.fork().value();
+        wrong += !session.decode(kA) || !fork.decode(kB) || !session.rewind(10) || !session.append(tokens);
+        wrong += !std::ranges::equal(fork.logits(), expected_logits(program, fork.tokens()));
+        wrong += !std::ranges::equal(session.logits(), expected_logits(program, session.tokens()));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(Tokenize, a_raw_prompt_gets_exactly_one_bos) {

@@ -134,7 +134,6 @@ Result<void> Session::rewind(uint32_t position) {
 }
 
 Result<Session> Engine::new_session() {
-  std::unique_ptr<Session::Impl> session;
   const std::lock_guard lock(impl_->mutex);
   return Session(std::make_unique<Session::Impl>(impl_, Sequence(*impl_->cache)));
 }

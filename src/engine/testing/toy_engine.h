@@ -34,6 +34,7 @@ class ToyEngine {
 
   Engine& operator*() const { return *engine_; }
   Engine* operator->() const { return engine_.get(); }
+  const std::shared_ptr<Engine>& shared() const { return engine_; }
   std::shared_ptr<Control> control = std::make_shared<Control>();
 
  private:
