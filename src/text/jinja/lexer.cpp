@@ -133,6 +133,7 @@ class Lexer {
   }
 
   void lex_comment() {
+    if (at_ >= source_.size()) return;  // as Jinja: nothing after `{#` is nothing at all
     const size_t close = source_.find("#}", at_);
     if (close == std::string::npos) raise("missing end of comment tag");
     const bool has_sign = close > at_ && (source_[close - 1] == '-' || source_[close - 1] == '+');

@@ -193,7 +193,9 @@ void Parser::parse_if(Body& out) {
 
 void Parser::parse_for(Body& out) {
   auto node = std::make_unique<ForStatement>(take().line);
+  ++for_depth_;
   node->target = parse_target(false, true);
+  check_not_loop(node->target);
   expect_name("in");
   node->iterable = parse_tuple(false, false, true);
   if (skip_name("if")) node->filter = parse_expression();
@@ -202,12 +204,14 @@ void Parser::parse_for(Body& out) {
   node->body = parse_block({"endfor", "else"});
   --loop_depth_;
   if (take().text == "else") node->otherwise = parse_last_block("endfor");
+  --for_depth_;
   out.push_back(std::move(node));
 }
 
 void Parser::parse_set(Body& out) {
   const uint32_t line = take().line;
   Target target = parse_target(true, false);
+  check_not_loop(target);
   if (skip_operator("=")) {
     auto node = std::make_unique<SetStatement>(line);
     node->target = std::move(target);
@@ -378,6 +382,12 @@ Target Parser::parse_target(bool allows_namespace, bool ends_at_in) {
   if (tuple.is_tuple) return tuple;
   Target only = std::move(tuple.elements.front());
   return only;
+}
+
+void Parser::check_not_loop(const Target& target) const {
+  for (const Target& element : target.elements) check_not_loop(element);
+  const bool is_loop = !target.is_tuple && !target.attribute && target.symbol == program_.well_known.loop;
+  if (is_loop && for_depth_ > 0) raise("can't assign to special loop variable in for-loop target");
 }
 
 Program parse_program(std::string_view source, uint32_t& line) { return Parser(tokenize(source, line), line).run(); }

@@ -54,6 +54,7 @@ class Parser {
   void parse_macro_body(MacroDefinition& macro, std::string_view end_name);
   Target parse_target(bool allows_namespace, bool ends_at_in);
   Target parse_single_target(bool allows_namespace, bool ends_at_in);
+  void check_not_loop(const Target& target) const;
 
   // expressions (parse_expression.cpp)
   ExprPtr parse_expression(bool allows_conditional = true);
@@ -85,6 +86,7 @@ class Parser {
   std::unordered_map<std::string, SymbolId> symbol_ids_;
   std::vector<MacroDefinition*> open_macros_;  // innermost last: which of varargs, kwargs, caller their bodies read
   int loop_depth_ = 0;                         // loops around the current statement, inside the innermost macro
+  int for_depth_ = 0;                          // the same, macros or not: there `loop` cannot be assigned to
   int conditional_depth_ = 0;                  // inside these, an unknown filter is an error only when it is reached
 };
 

@@ -53,6 +53,10 @@ Value piece(Runtime& runtime, const TextPtr& text, size_t begin, size_t end) {
 
 bool is_cased(char32_t c) { return is_upper(c) || is_lower(c) || is_title(c); }
 
+bool is_word_delimiter(char32_t c) {
+  return c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) != std::string_view::npos;
+}
+
 /// Greek capital sigma becomes the final form after a letter and before none.
 bool is_final_sigma(std::string_view text, size_t at) {
   const size_t after = at + 2;
@@ -106,7 +110,7 @@ std::vector<Value> split(Runtime& runtime, const TextPtr& text, const Text* sepa
   const auto may_split = [&] { return limit < 0 || static_cast<int64_t>(pieces.size()) < limit; };
   if (separator == nullptr) {
     for (size_t at = skip_spaces(bytes, 0); at < bytes.size();) {
-      const size_t end = may_split() ? skip_non_spaces(bytes, at) : trim_right(bytes).size();
+      const size_t end = may_split() ? skip_non_spaces(bytes, at) : bytes.size();
       pieces.push_back(piece(runtime, text, at, end));
       at = skip_spaces(bytes, end);
     }
@@ -127,25 +131,21 @@ std::vector<Value> split(Runtime& runtime, const TextPtr& text, const Text* sepa
 std::vector<Value> split_from_right(Runtime& runtime, const TextPtr& text, const Text* separator, int64_t limit) {
   if (limit < 0 && separator == nullptr) return split(runtime, text, separator, limit);
   const std::string_view bytes = text->bytes();
-  std::vector<Value> pieces;
+  std::vector<Value> pieces;  // last first
   const auto may_split = [&] { return limit < 0 || static_cast<int64_t>(pieces.size()) < limit; };
-  size_t end = bytes.size();
   if (separator == nullptr) {
-    for (end = trim_right(bytes).size(); end > 0; end = trim_right(bytes.substr(0, end)).size()) {
-      size_t begin = end;
-      if (may_split()) {
-        while (begin > 0 && !is_space(code_point_before(bytes, begin).first))
-          begin = code_point_before(bytes, begin).second;
-      } else {
-        begin = skip_spaces(bytes, 0);
+    for (size_t end = trim_right(bytes).size(); end > 0;) {
+      size_t begin = may_split() ? end : 0;
+      while (begin > 0 && !is_space(code_point_before(bytes, begin).first)) {
+        begin = code_point_before(bytes, begin).second;
       }
       pieces.push_back(piece(runtime, text, begin, end));
-      if (!may_split() && begin == skip_spaces(bytes, 0)) break;
-      end = begin;
+      end = trim_right(bytes.substr(0, begin)).size();
     }
   } else {
     if (separator->size() == 0) raise("empty separator");
     runtime.budget().step(bytes.size() / 16 * separator->size());  // rfind compares the whole separator everywhere
+    size_t end = bytes.size();
     while (may_split() && end >= separator->size()) {
       const size_t found = bytes.rfind(separator->bytes(), end - separator->size());
       if (found == std::string_view::npos) break;
@@ -209,7 +209,7 @@ TextPtr change_case(Runtime& runtime, const TextPtr& text, Case mode) {
   TextBuilder out(runtime.budget());
   MarkCursor marks(*text);
   std::string run;  // of equal marks, so that the builder is not called per character
-  bool run_is_input = false, follows_cased = false;
+  bool run_is_input = false, follows_cased = false, follows_delimiter = true;
   const auto flush = [&] {
     out.append(run, run_is_input);
     run.clear();
@@ -219,13 +219,14 @@ TextPtr change_case(Runtime& runtime, const TextPtr& text, Case mode) {
     const bool is_input = marks.is_input(i);
     if (is_input != run_is_input || run.size() > 4096) flush();
     run_is_input = is_input;
-    const bool starts_word = mode == Case::kCapitalize ? i == 0 : mode == Case::kTitle && !follows_cased;
-    const bool lowers = mode == Case::kLower || mode == Case::kCapitalize || mode == Case::kTitle ||
-                        (mode == Case::kSwap && is_upper(c.code_point));
+    const bool starts_word = mode == Case::kCapitalize ? i == 0
+                             : mode == Case::kTitle    ? !follows_cased
+                                                       : mode == Case::kWords && follows_delimiter;
+    const bool lowers = mode == Case::kSwap ? is_upper(c.code_point) : mode != Case::kUpper;
     if (!c.valid) {
       run += bytes[i];
     } else if (starts_word) {
-      append_title(run, c.code_point);
+      mode == Case::kWords ? append_upper(run, c.code_point) : append_title(run, c.code_point);
     } else if (lowers) {
       append_lower(run, c.code_point == 0x03A3 && is_final_sigma(bytes, i) ? char32_t{0x03C2} : c.code_point);
     } else if (mode == Case::kUpper || is_lower(c.code_point)) {
@@ -234,6 +235,7 @@ TextPtr change_case(Runtime& runtime, const TextPtr& text, Case mode) {
       run += bytes.substr(i, c.length);
     }
     follows_cased = is_cased(c.code_point);
+    follows_delimiter = is_space(c.code_point) || is_word_delimiter(c.code_point);
     i += c.length;
   }
   flush();

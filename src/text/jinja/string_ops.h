@@ -25,7 +25,8 @@ std::vector<Value> split_lines(Runtime& runtime, const TextPtr& text, bool keeps
 /// At most `count` replacements; < 0: all.
 TextPtr replace(Runtime& runtime, const TextPtr& text, const Text& old_text, const Text& new_text, int64_t count);
 
-enum class Case { kUpper, kLower, kTitle, kCapitalize, kSwap };
+/// kTitle: str.title. kWords: Jinja's filter of that name, where a word begins after one of - ( { [ < and white space.
+enum class Case { kUpper, kLower, kTitle, kWords, kCapitalize, kSwap };
 TextPtr change_case(Runtime& runtime, const TextPtr& text, Case mode);
 
 enum class Align { kLeft, kRight, kCenter };

@@ -147,30 +147,7 @@ Value filter_format(Runtime& r, Bound& a) {
   return format_percent(r, *text, dict_value(r, std::move(named)));
 }
 
-Value filter_title(Runtime& r, Bound& a) {
-  // Jinja's own rule: a word begins after one of -, white space, ( { [ <
-  const TextPtr text = to_text(r, a[0]);
-  TextBuilder out(r.budget());
-  bool starts_word = true;
-  MarkCursor marks(*text);
-  for (size_t i = 0; i < text->size();) {
-    const Utf8Char c = decode_utf8(text->bytes(), i);
-    std::string shown;
-    if (!c.valid) {
-      shown = text->bytes()[i];
-    } else if (starts_word) {
-      append_upper(shown, c.code_point);
-    } else {
-      append_lower(shown, c.code_point);
-    }
-    out.append(shown, marks.is_input(i));
-    starts_word = is_space(c.code_point) ||
-                  (c.code_point < 0x80 &&
-                   std::string_view("-({[<").find(static_cast<char>(c.code_point)) != std::string_view::npos);
-    i += c.length;
-  }
-  return out.finish();
-}
+Value filter_title(Runtime& r, Bound& a) { return change_case(r, to_plain_text(r, a[0]), Case::kWords); }
 
 Value filter_indent(Runtime& r, Bound& a) {
   const TextPtr text = a.text(0);
