@@ -69,7 +69,11 @@ Result<void> Bpe::read_merges(std::span<const std::string_view> merges, const Vo
       }
       __builtin_prefetch(&slots_[hash_pair(pair_of(ids[3 * i], ids[3 * i + 1])) & (slots_.size() - 1)], 1);
     }
-    for (size_t i = 0; i < n; ++i) add_merge(ids[3 * i], ids[3 * i + 1], {uint32_t(begin + i), ids[3 * i + 2]});
+    for (size_t i = 0; i < n; ++i) {
+      // Plain text must not become a control token, not even by way of merges.
+      const TokenId merged = ids[3 * i + 2];
+      if (vocabulary.is_plain(merged)) add_merge(ids[3 * i], ids[3 * i + 1], {uint32_t(begin + i), merged});
+    }
   }
   return {};
 }

@@ -71,8 +71,10 @@ TEST(SpecialMatcher, token_that_strips_swallows_the_white_space_behind_it) {
 std::vector<Fragment> cut_slowly(const std::vector<std::string>& tokens, std::string_view text) {
   std::vector<TokenId> order;
   for (size_t i = 0; i < tokens.size(); ++i) order.push_back(TokenId(i));
-  std::stable_sort(order.begin(), order.end(),
-                   [&](TokenId a, TokenId b) { return tokens[size_t(a)].size() > tokens[size_t(b)].size(); });
+  std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
+    const size_t a_size = tokens[size_t(a)].size(), b_size = tokens[size_t(b)].size();
+    return a_size != b_size ? a_size > b_size : a < b;
+  });
   std::vector<Fragment> fragments;
   if (!text.empty()) fragments.push_back({kNoToken, 0, text.size()});
   for (const TokenId id : order) {

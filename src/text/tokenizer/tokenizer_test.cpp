@@ -60,6 +60,14 @@ TEST(ByteLevelBpe, chunk_that_is_a_token_is_taken_whole_only_where_merges_are_ig
   EXPECT_EQ(pieces(whole.must_load(), "zzz"), "zzz");
 }
 
+TEST(ByteLevelBpe, merges_never_make_a_control_token) {
+  TestingVocabulary v = chatml_vocabulary("bloom");  // whose pattern keeps <x> in one chunk
+  v.add("<x>", TokenType::kControl);
+  v.merge("<", "x");
+  v.merge("<x", ">");
+  EXPECT_EQ(pieces(v.must_load(), "<x>"), "<x|>");
+}
+
 TEST(ByteLevelBpe, byte_without_a_token_is_left_out) {
   TestingVocabulary v;
   v.add("a");

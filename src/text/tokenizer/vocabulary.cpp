@@ -191,16 +191,7 @@ void Vocabulary::find_many(std::span<const std::string_view> keys, std::span<Tok
 
 TokenId Vocabulary::find_plain(std::string_view key) const {
   const TokenId id = find(key);
-  if (id == kNoToken) return kNoToken;
-  switch (type(id)) {
-    case TokenType::kNormal:
-    case TokenType::kUserDefined:
-    case TokenType::kUnused: return id;
-    case TokenType::kUnknown:
-    case TokenType::kControl:
-    case TokenType::kByte: return kNoToken;
-  }
-  return kNoToken;
+  return id != kNoToken && is_plain(id) ? id : kNoToken;
 }
 
 }  // namespace honeycrisp::text

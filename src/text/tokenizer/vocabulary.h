@@ -38,7 +38,11 @@ class Vocabulary {
   TokenId find(std::string_view text) const;
   /// find() of many texts at once; several times as fast for large vocabularies, because cache misses overlap.
   void find_many(std::span<const std::string_view> texts, std::span<TokenId> ids) const;
-  /// find() among the tokens that plain text can become: never a control, unknown or byte token.
+  /// Whether plain text can become this token: not a control, unknown or byte token.
+  bool is_plain(TokenId id) const {
+    return type(id) == TokenType::kNormal || type(id) == TokenType::kUserDefined || type(id) == TokenType::kUnused;
+  }
+  /// find() among the plain tokens.
   TokenId find_plain(std::string_view text) const;
   /// The token of type byte for this byte, or kNoToken.
   TokenId byte_token(uint8_t byte) const { return byte_tokens_[byte]; }
