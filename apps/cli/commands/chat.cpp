@@ -131,8 +131,8 @@ Result<void> run(ChatArguments arguments) {
   const ModelInfo& info = engine->info();
   if (!info.has_vocabulary)
     return unsupported("{}: the file has no vocabulary, so it cannot chat", escape_for_display(path));
-  HC_ASSIGN(std::optional<ChatPrompt> prompt, ChatPrompt::create(*engine, arguments.chat_template));
-  if (!prompt)
+  HC_ASSIGN(std::optional<ChatEncoder> encoder, find_chat_encoder(engine, arguments.chat_template));
+  if (!encoder)
     return unsupported(
         "{}: the model has no chat template, so it cannot chat: give one with --chat-template FILE, or use "
         "`honeycrisp run`",
@@ -140,7 +140,7 @@ Result<void> run(ChatArguments arguments) {
   HC_ASSIGN(SamplingOptions sampling, sampling_options(arguments.answer));
   HC_TRY(validate(sampling, info.vocabulary));
   HC_ASSIGN(Session session, engine->new_session());
-  Conversation conversation(*engine, std::move(session), std::move(*prompt), std::move(sampling), arguments.answer);
+  Conversation conversation(*engine, std::move(session), std::move(*encoder), std::move(sampling), arguments.answer);
   conversation.set_system(arguments.system.value_or(""));
 
   const InterruptScope interruptible(/*second_exits=*/false);

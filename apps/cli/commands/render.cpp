@@ -1,5 +1,6 @@
 // `honeycrisp render`: a chat template applied to messages given as JSON; the text that a model would be prompted with.
 #include "base/text_escape.h"
+#include "cli/answer/prompt.h"
 #include "cli/command.h"
 #include "cli/models/paths.h"
 #include "cli/models/resolve.h"
@@ -19,8 +20,7 @@ namespace {
 namespace json = boost::json;
 namespace jinja = text::jinja;
 
-constexpr size_t kJsonLimit = size_t(64) << 20;     // bytes
-constexpr size_t kTemplateLimit = size_t(4) << 20;  // bytes
+constexpr size_t kJsonLimit = size_t(64) << 20;  // bytes
 
 struct RenderArguments {
   ModelOptions model;
@@ -89,7 +89,7 @@ Result<void> run(const RenderArguments& arguments) {
 
   std::string source;
   if (arguments.template_file) {
-    HC_ASSIGN(source, read_file(*arguments.template_file, kTemplateLimit));
+    HC_ASSIGN(source, read_template(*arguments.template_file));
   }
   if (arguments.model.model || !arguments.template_file) {
     HC_ASSIGN(const std::string path, resolve_model_or_default(arguments.model.model));

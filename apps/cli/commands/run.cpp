@@ -35,13 +35,14 @@ Result<std::string> read_prompt(const RunArguments& arguments) {
   return text;
 }
 
-Result<std::vector<Token>> prompt_tokens(const RunArguments& arguments, const Engine& engine, const std::string& text) {
-  if (!engine.info().has_vocabulary)
+Result<std::vector<Token>> prompt_tokens(const RunArguments& arguments, const std::shared_ptr<Engine>& engine,
+                                         const std::string& text) {
+  if (!engine->info().has_vocabulary)
     return unsupported(
         "{}: the file has no vocabulary, so it cannot read or write text (`honeycrisp logits` works on token ids)",
-        escape_for_display(engine.info().path));
-  if (arguments.raw) return engine.tokenize_prompt(text);
-  HC_ASSIGN(const std::optional<ChatPrompt> chat, ChatPrompt::create(engine, arguments.chat_template));
+        escape_for_display(engine->info().path));
+  if (arguments.raw) return engine->tokenize_prompt(text);
+  HC_ASSIGN(const std::optional<ChatEncoder> chat, find_chat_encoder(engine, arguments.chat_template));
   if (!chat) {
     if (arguments.system)
       return invalid("--system needs a chat template, and this model has none: give one with --chat-template FILE");
@@ -49,19 +50,19 @@ Result<std::vector<Token>> prompt_tokens(const RunArguments& arguments, const En
       print_note(
           "This model has no chat template: the text is continued as it is (--chat-template FILE gives one, --raw "
           "says that this is meant)");
-    return engine.tokenize_prompt(text);
+    return engine->tokenize_prompt(text);
   }
-  std::vector<ChatMessage> messages;
+  std::vector<Message> messages;
   if (arguments.system) messages.push_back({"system", *arguments.system});
   messages.push_back({"user", text});
-  return chat->tokens(messages);
+  return chat->encode(messages);
 }
 
 Result<void> run(RunArguments arguments) {
   HC_ASSIGN(const std::string text, read_prompt(arguments));
   HC_ASSIGN(const std::string path, resolve_model_or_default(arguments.model.model));
   HC_ASSIGN(std::shared_ptr<Engine> engine, load_engine(path, arguments.model, /*chunk=*/512, /*sessions=*/1));
-  HC_ASSIGN(const std::vector<Token> prompt, prompt_tokens(arguments, *engine, text));
+  HC_ASSIGN(const std::vector<Token> prompt, prompt_tokens(arguments, engine, text));
   HC_ASSIGN(const SamplingOptions sampling, sampling_options(arguments.answer));
 
   const InterruptScope interruptible(/*second_exits=*/true);
