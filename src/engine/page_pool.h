@@ -59,11 +59,11 @@ class PagePool {
 /// All pools of a program, and the rules that they share.
 struct KvCache {
   struct Limits {
-    uint64_t bytes = UINT64_MAX;  // of pages, over all pools and sequences
-    uint32_t context = 0;         // positions of a full sequence
-    uint32_t rollback = 0;        // positions that a sequence can be rewound without recomputing, past a window
-    uint32_t chunk = 1;           // most rows of a step
-    uint32_t sessions = 1;        // full sequences that are expected at the same time
+    uint64_t bytes = 0;     // of pages, over all pools and sequences; 0: what `sessions` full ones take
+    uint32_t context = 0;   // positions of a full sequence
+    uint32_t rollback = 0;  // positions that a sequence can be rewound without recomputing, past a window
+    uint32_t chunk = 1;     // most rows of a step
+    uint32_t sessions = 1;  // full sequences that are expected at the same time
   };
   KvCache(backend::Executor& executor, std::span<const program::CachePool> cache_pools, const Limits& limits);
 
