@@ -15,7 +15,7 @@ from pathlib import Path
 
 BINARY = os.environ["HONEYCRISP_BINARY"]
 DATA = Path(__file__).resolve().parent.parent / "data"
-SANITIZED = "asan" in BINARY or "tsan" in BINARY  # slower by an order of magnitude
+SANITIZED = bool(os.environ.get("HONEYCRISP_SANITIZE"))  # slower by an order of magnitude
 TIME_FACTOR = 10 if SANITIZED else 1
 
 CHAT_TEMPLATE = ("{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}"

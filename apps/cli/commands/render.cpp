@@ -10,7 +10,6 @@
 #include "text/jinja/template.h"
 #include "text/tokenizer.h"
 
-#include <CLI/CLI.hpp>
 #include <boost/json.hpp>
 #include <memory>
 
@@ -116,16 +115,16 @@ Result<void> run(const RenderArguments& arguments) {
 
 }  // namespace
 
-void add_render(CLI::App& root, Action& chosen) {
+void add_render(CommandTree& tree) {
   auto arguments = std::make_shared<RenderArguments>();
-  CLI::App* app = root.add_subcommand("render", "Apply a chat template to messages given as JSON");
-  add_model_option(*app, arguments->model);
-  add_text(*app, "--template", arguments->template_file, kTypeFile,
-           "A Jinja chat template to use instead of the model's own");
-  add_text(*app, "--json", arguments->json_file, kTypeFile,
-           "An object of the template's variables: messages, tools, add_generation_prompt and any other")
-      ->required();
-  app->footer(
+  CommandLine line = tree.add("render", "Apply a chat template to messages given as JSON");
+  line.text("--template", arguments->template_file, kTypeFile,
+            "A Jinja chat template to use instead of the model's own");
+  line.text("--json", arguments->json_file, kTypeFile,
+            "An object of the template's variables: messages, tools, add_generation_prompt and any other",
+            CommandLine::Need::kRequired);
+  add_model_option(line, arguments->model);
+  line.footer(
       R"(The exact text goes to stdout, without a newline of its own. With -m, bos_token and eos_token are the model's
 unless the JSON names others.
 
@@ -133,7 +132,7 @@ Examples:
   echo '{"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true}' > chat.json
   honeycrisp render -m smollm2 --json chat.json
   honeycrisp render --template chat_template.jinja --json chat.json)");
-  app->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+  line.action([arguments] { return run(*arguments); });
 }
 
 }  // namespace honeycrisp::cli
