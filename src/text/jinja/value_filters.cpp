@@ -211,19 +211,21 @@ Value filter_wordcount(Runtime& r, Bound& a) {
   return words;
 }
 
+/// Where Python's textwrap breaks: ASCII white space, so that U+00A0 holds.
+bool is_wrap_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
 /// Greedy filling of lines, at spaces; words longer than a line are cut if `breaks_long_words`.
 void wrap_line(Runtime& r, TextBuilder& out, const TextPtr& line, size_t width, bool breaks_long_words,
                const Text& newline) {
   std::vector<std::pair<size_t, size_t>> chunks;  // alternately words and runs of spaces, as bytes
   for (size_t i = 0; i < line->size();) {
     const size_t begin = i;
-    const bool spaces = is_space(decode_utf8(line->bytes(), i).code_point);
-    while (i < line->size() && is_space(decode_utf8(line->bytes(), i).code_point) == spaces)
-      i += code_point_size(line->bytes(), i);
+    const bool spaces = is_wrap_space(line->bytes()[i]);
+    while (i < line->size() && is_wrap_space(line->bytes()[i]) == spaces) i += code_point_size(line->bytes(), i);
     chunks.emplace_back(begin, i);
   }
   const auto length_of = [&](size_t begin, size_t end) { return line->index_of(end) - line->index_of(begin); };
-  const auto is_blank = [&](size_t at) { return is_space(decode_utf8(line->bytes(), chunks[at].first).code_point); };
+  const auto is_blank = [&](size_t at) { return is_wrap_space(line->bytes()[chunks[at].first]); };
   bool is_first_line = true;
   for (size_t at = 0; at < chunks.size();) {
     r.budget().step(line->size() / 16 + 1);
