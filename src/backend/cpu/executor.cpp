@@ -182,7 +182,8 @@ Result<void> CpuExecutor::validate(const Batch& batch) const {
       // What a row reads: every page back to the window's edge. Rows before it checked theirs but for the newest.
       const uint32_t window = program_.pools[pool].window;
       const uint32_t last = r.position / kPositionsPerPage;
-      const bool follows = &r != batch.rows.data() && (&r)[-1].sequence == r.sequence;
+      const Row* before = &r == batch.rows.data() ? nullptr : &r - 1;
+      const bool follows = before && before->sequence == r.sequence && before->position + 1 == r.position;
       const uint32_t first = follows                              ? last
                              : window == 0 || r.position < window ? 0
                                                                   : (r.position - window + 1) / kPositionsPerPage;
