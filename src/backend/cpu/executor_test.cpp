@@ -323,6 +323,7 @@ TEST_P(Programs, have_the_same_bits_with_any_isa_threads_and_grouping) {
   for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0}) {
     std::vector<float> expected;
     for (const Run& run : runs) {
+      if (run.chunk == 1 && type != CacheType::kF16) continue;  // many steps; what they test does not see the type
       const auto executor = make(t, *run.isa, run.threads, type);
       const std::vector<float> logits = all_logits(*executor, t.program, case_.positions, run.chunk);
       if (expected.empty()) expected = logits;
