@@ -43,12 +43,14 @@ void add_kv_type_option(CommandLine& line, ModelOptions& options) {
 void add_context_option(CommandLine& line, ModelOptions& options) {
   line.heading(kModelHeading);
   line.integer("-c,--context", options.context, 1, kMostContext,
-               "Positions of context, prompt and answer together; memory is taken as they fill", "min(model, 8192)");
+               "Positions of context, prompt and answer together [the model's own, at most 8192]; memory is "
+               "taken as they fill",
+               "");
 }
 
 void add_loading_options(CommandLine& line, ModelOptions& options) {
   line.heading(kModelHeading);
-  line.integer("-t,--threads", options.threads, 1, kMostThreads, "Threads that compute", "physical cores available");
+  line.integer("-t,--threads", options.threads, 1, kMostThreads, "Threads that compute [physical cores available]", "");
   line.flag("--no-mmap", options.no_mmap, "Read the file into memory instead of mapping it");
   line.flag("-v,--verbose", options.verbose, "Say more on stderr: what was chosen and why");
 }
@@ -72,8 +74,8 @@ Result<std::shared_ptr<Engine>> load_engine(const std::string& path, const Model
 void add_answer_options(CommandLine& line, AnswerOptions& options) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   line.heading("Answer");
-  line.integer("-n,--max-tokens", options.most_tokens, 0, kMost, "Tokens to answer with at most",
-               "until the answer or the context ends");
+  line.integer("-n,--max-tokens", options.most_tokens, 0, kMost,
+               "Tokens to answer with at most [until the answer or the context ends]", "");
   line.texts("--stop", options.stops, "TEXT", "End the answer before this text (repeatable)",
              [](const std::string& text) { return text.empty() ? "the text is empty" : ""; });
   line.flag("--ignore-eos", options.ignore_eos, "Do not let the model end the answer; needs -n or fills the context");

@@ -4,7 +4,7 @@ import re
 import stat
 import unittest
 
-from support import Case, Terminal, chat_model, environment, hostile_folder
+from support import Case, Terminal, chat_model, environment, hostile_folder, plain_model
 
 
 class ChatCase(Case):
@@ -183,7 +183,7 @@ class ThroughPipes(ChatCase):
         self.assertIn(b"cannot", self.talk(f"/save {self.folder}/absent/x.json").stderr)
 
     def test_a_model_without_a_template_is_refused(self):
-        line = self.fail_with(1, "chat", "-m", str(self.cases["valid"][0]))
+        line = self.fail_with(1, "chat", "-m", str(self.write("plain.gguf", plain_model(self.cases))))
         self.assertIn("--chat-template FILE", line)
 
     def test_a_message_longer_than_the_context_is_refused_and_the_chat_goes_on(self):

@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from support import CHAT_TEMPLATE, Case, chat_model, hostile_folder
+from support import CHAT_TEMPLATE, Case, chat_model, hostile_folder, plain_model
 
 
 class Render(Case):
@@ -57,7 +57,7 @@ class Render(Case):
                                                     str(self.folder / "absent.json")))
 
     def test_a_model_without_a_template_says_how_to_give_one(self):
-        model = hostile_folder(type(self))["valid"][0]
+        model = self.write("plain.gguf", plain_model(hostile_folder(type(self))))
         json_file = self.write("variables.json", "{}")
         self.assertIn("--template", self.fail_with(1, "render", "-m", str(model), "--json", str(json_file)))
 

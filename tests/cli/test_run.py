@@ -5,7 +5,7 @@ import subprocess
 import time
 import unittest
 
-from support import BINARY, Case, Terminal, chat_model, environment, hostile_folder
+from support import BINARY, Case, Terminal, chat_model, environment, hostile_folder, plain_model
 
 
 class RunCase(Case):
@@ -16,7 +16,7 @@ class RunCase(Case):
     def setUp(self):
         super().setUp()
         self.model = str(self.write("chat.gguf", chat_model(self.cases)))
-        self.plain = str(self.cases["valid"][0])
+        self.plain = str(self.write("plain.gguf", plain_model(self.cases)))
 
 
 class Run(RunCase):
@@ -73,7 +73,7 @@ class Run(RunCase):
         template = self.write("t.jinja", "{% for m in messages %}{{ m.content * 3 }}{% endfor %}")
         result = self.run_binary("run", "-m", self.plain, "-p", "hi", "-n", "1", "--chat-template", str(template))
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("cannot be read", self.fail_with(1, "run", "-m", self.plain, "-p", "x", "--chat-template",
+        self.assertIn("chat template, line 1", self.fail_with(1, "run", "-m", self.plain, "-p", "x", "--chat-template",
                                                        str(self.write("bad.jinja", "{% if %}"))))
 
     def test_system_text_needs_a_template(self):

@@ -16,6 +16,20 @@ Result<std::string> read_template(const std::string& path) {
   return source;
 }
 
+Error explain_template_error(Error error) {
+  if (error.code == ErrorCode::kInvalidInput)  // raise_exception: the words are the template author's
+    error.message.insert(0, "the chat template refuses this conversation: ");
+  else if (error.message.starts_with("line "))
+    error.message.insert(0, "chat template, ");
+  return error;
+}
+
+Result<std::vector<Token>> encode_conversation(const ChatEncoder& encoder, std::span<const Message> messages) {
+  Result<std::vector<Token>> tokens = encoder.encode(messages);
+  if (!tokens) return tl::unexpected<Error>(explain_template_error(std::move(tokens).error()));
+  return tokens;
+}
+
 Result<std::optional<ChatEncoder>> find_chat_encoder(std::shared_ptr<const Engine> engine,
                                                      const std::optional<std::string>& template_file) {
   std::string source;

@@ -1,6 +1,7 @@
 #include "cli/chat/conversation.h"
 
 #include "base/text_escape.h"
+#include "cli/answer/prompt.h"
 #include "cli/models/paths.h"
 #include "cli/term/interrupt.h"
 #include "cli/text_json.h"
@@ -37,7 +38,7 @@ Result<Generation> Conversation::regenerate(Output& out) {
 
 Result<Generation> Conversation::answer(Output& out) {
   const InterruptScope stops_the_answer(/*second_exits=*/false);
-  HC_ASSIGN(const std::vector<Token> tokens, encoder_.encode(messages()));
+  HC_ASSIGN(const std::vector<Token> tokens, encode_conversation(encoder_, messages()));
   HC_ASSIGN(Generation generation, stream_answer(engine_, session_, tokens, sampling_, options_, out));
   reset_interrupt();
   messages_.push_back({"assistant", generation.text});

@@ -105,9 +105,9 @@ Result<void> run(const RenderArguments& arguments) {
     variables.set(jinja::Value(std::string(key)), std::move(converted));
   }
   const Result<jinja::Template> parsed = jinja::Template::parse(source);
-  if (!parsed) return fail(parsed.error().code, "the chat template cannot be read: {}", parsed.error().message);
+  if (!parsed) return fail(parsed.error().code, "chat template, {}", parsed.error().message);
   const Result<std::vector<text::Segment>> segments = parsed->render(variables);
-  if (!segments) return fail(segments.error().code, "the chat template failed: {}", segments.error().message);
+  if (!segments) return tl::unexpected<Error>(explain_template_error(segments.error()));
   std::string rendered;
   for (const text::Segment& segment : *segments) rendered += segment.text;
   return Output().write_untrusted(rendered);

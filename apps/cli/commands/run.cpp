@@ -54,7 +54,7 @@ Result<std::vector<Token>> prompt_tokens(const RunArguments& arguments, const st
   std::vector<Message> messages;
   if (arguments.system) messages.push_back({"system", *arguments.system});
   messages.push_back({"user", text});
-  return chat->encode(messages);
+  return encode_conversation(*chat, messages);
 }
 
 Result<void> run(RunArguments arguments) {
