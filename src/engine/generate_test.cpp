@@ -181,6 +181,18 @@ TEST(Generate, a_second_turn_computes_only_what_is_new) {
   EXPECT_FALSE(session.logits().empty());
 }
 
+TEST(Generate, a_session_may_be_continued_from_its_own_tokens) {
+  ToyEngine toy;
+  say(toy, {kB, kEos});
+  Session session = toy->new_session().value();
+  const std::vector<Token> held = {kBos, kA, kC};
+  ASSERT_TRUE(session.append(held));
+  ASSERT_TRUE(session.rewind(2));  // without logits, the last token has to be computed again
+  EXPECT_EQ(set_prompt(session, session.tokens()).value(), 1u);
+  EXPECT_TRUE(std::ranges::equal(session.tokens(), kPrompt));
+  EXPECT_EQ(generate(*toy, session, session.tokens(), kGreedy).value().text, "b");
+}
+
 TEST(Generate, errors_of_options_and_steps_come_back) {
   ToyEngine toy;
   Session session = toy->new_session().value();
