@@ -246,6 +246,15 @@ TEST(Session, appending_its_own_tokens_is_safe) {
   EXPECT_EQ(session.tokens()[31], Token(kA));
 }
 
+TEST(Session, is_asked_whether_to_stop_before_each_chunk_and_not_after_the_last) {
+  ToyEngine toy;  // chunks of 8
+  Session session = toy->new_session().value();
+  int asked = 0;
+  EXPECT_TRUE(session.append(std::vector<Token>(16, kA), [&] { return ++asked > 2; }));
+  EXPECT_EQ(asked, 2);
+  EXPECT_FALSE(session.logits().empty());
+}
+
 TEST(Session, threads_with_sessions_of_their_own_do_not_disturb_each_other) {
   ToyEngine toy({.context = 256, .chunk = 8});
   const program::Program program = make_program({0, 40}, kToyTokens);
