@@ -29,7 +29,8 @@ class PagePool {
   /// `usual_pages`: what the pool needs when all sessions are full; growing ahead of need stops there.
   PagePool(backend::Executor& executor, uint32_t pool, uint32_t window, uint32_t usual_pages);
 
-  /// Makes the next `n` calls of take() succeed. Grows the pool by half its size at least, within the budget.
+  /// Makes the next `n` calls of take() succeed. A pool that runs dry grows ahead of need by up to half its size, where
+  /// budget and memory allow it.
   /// Error: kOutOfMemory with the bytes needed, in use and allowed; nothing has changed then.
   Result<void> ensure_free(uint32_t n, PageBudget& budget);
   /// A page with one reference. Requires a free page: see ensure_free(). Last freed, first taken.
