@@ -56,7 +56,7 @@ ModelInfo describe(const engine::EngineParts& parts, uint32_t context) {
   ModelInfo info;
   info.path = parts.path;
   info.file_bytes = parts.file.file_bytes();
-  info.has_chat_template = parts.file.metadata().contains("tokenizer.chat_template");
+  info.has_chat_template = parts.file.metadata().contains(engine::kChatTemplateKey);
   info.name = escape_for_display(summary.name, kMaxNameBytes);
   info.architecture = summary.architecture;
   info.quantization = describe_quantization(parts.model.program);
@@ -152,6 +152,11 @@ Result<std::shared_ptr<Engine>> engine::assemble(EngineParts parts, const Engine
   return EngineFactory::make(std::move(parts), options);
 }
 
+void engine::prepend_bos(const text::SpecialTokens& special, std::vector<Token>& tokens) {
+  if (!special.add_bos || !special.bos) return;
+  if (tokens.empty() || tokens.front() != *special.bos) tokens.insert(tokens.begin(), *special.bos);
+}
+
 const ModelInfo& Engine::info() const { return impl_->info; }
 const Engine::Internals& Engine::internals() const { return *impl_->internals; }
 
@@ -161,9 +166,7 @@ Result<std::vector<Token>> Engine::tokenize(std::string_view text, bool parse_sp
 
 Result<std::vector<Token>> Engine::tokenize_prompt(std::string_view text, bool parse_special) const {
   HC_ASSIGN(std::vector<Token> tokens, tokenize(text, parse_special));
-  const text::SpecialTokens& special = impl_->parts.tokenizer.special();
-  if (special.add_bos && special.bos && (tokens.empty() || tokens.front() != *special.bos))
-    tokens.insert(tokens.begin(), *special.bos);
+  engine::prepend_bos(impl_->parts.tokenizer.special(), tokens);
   return tokens;
 }
 
