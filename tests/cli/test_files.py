@@ -71,6 +71,12 @@ class ModelFiles(Case):
         for path in ("/dev/null", "/dev/zero"):
             self.fail_with(1, "inspect", path, timeout=10)
 
+    def test_why_a_path_does_not_open_is_said(self):
+        os.symlink(self.folder / "loop", self.folder / "loop")
+        self.assertIn("symbolic links", self.fail_with(1, "inspect", str(self.folder / "loop")))
+        self.assertIn("`honeycrisp pull https://example.org/a.gguf`",
+                      self.fail_with(1, "inspect", "https://example.org/a.gguf"))
+
     def test_names_of_every_kind_are_opened(self):
         content = self.cases["valid"][0].read_bytes()
         for name in (b"with space.gguf", "🍎 naïve.gguf".encode(), b"new\nline.gguf", b"bad\xff\xfeutf8.gguf", b"-dash.gguf",

@@ -38,6 +38,16 @@ class Logits(Case):
         tokens = self.write("tokens", "\n1\t2 \r\n 3")
         self.assertEqual(len(self.logits(tokens=tokens)) % 12, 0)
 
+    def test_tokens_from_a_pipe(self):
+        out = self.folder / "out"
+        self.succeed("logits", "-m", MODEL, "--tokens", "/dev/stdin", "--out", str(out), stdin=TOKENS.read_bytes())
+        self.assertEqual(out.read_bytes(), self.logits_of(TOKENS))
+
+    def logits_of(self, tokens):
+        out = self.folder / "again"
+        self.succeed("logits", "-m", MODEL, "--tokens", str(tokens), "--out", str(out))
+        return out.read_bytes()
+
     def test_bad_tokens_are_named(self):
         for text, word in (("", "no token ids"), ("1 x", '"x"'), ("-1", '"-1"'), ("1 99999999", "99999999"),
                            ("4294967296", "4294967296"), ("1,2", '"1,2"'), ("1.5", "1.5")):

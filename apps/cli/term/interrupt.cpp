@@ -28,6 +28,7 @@ void install_signal_handlers() {
   ::sigaction(SIGINT, &action, nullptr);
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, nullptr);
+  ::sigaction(SIGXFSZ, &action, nullptr);  // a limit on the size of files becomes an error of write()
 }
 
 bool interrupt_requested() { return g_requested != 0; }
