@@ -98,12 +98,25 @@ std::vector<std::string> backend_names() {
 Engine::Engine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
+namespace {
+
+/// "model.gguf: llama.block_count: …": what is wrong inside a file begins with the file's name.
+template <class T>
+Result<T> inside(const std::string& path, Result<T> result) {
+  const std::string name = escape_for_display(path) + ": ";
+  if (!result && !result.error().message.starts_with(name)) result.error().message.insert(0, name);
+  return result;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<Engine>> Engine::load(const std::string& path, EngineOptions options) {
   HC_ASSIGN(const backend::Backend* backend, backend::find_backend(options.backend));
   HC_ASSIGN(gguf::File file, gguf::File::open(path, {.mmap = options.mmap}));
   HC_ASSIGN(const uint64_t trained_context, read_trained_context(file.metadata()));
-  HC_ASSIGN(model::Model model, model::load(file, {.context = engine::resolve_context(options, trained_context)}));
-  HC_ASSIGN(text::Tokenizer tokenizer, text::Tokenizer::load(file.metadata()));
+  const model::LoadOptions load_options{.context = engine::resolve_context(options, trained_context)};
+  HC_ASSIGN(model::Model model, inside(path, model::load(file, load_options)));
+  HC_ASSIGN(text::Tokenizer tokenizer, inside(path, text::Tokenizer::load(file.metadata())));
   for (const std::string& note : model.summary.notes) log_warning("{}", note);
   return engine::assemble({.path = path,
                            .file = std::move(file),

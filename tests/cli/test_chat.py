@@ -191,7 +191,8 @@ class ThroughPipes(ChatCase):
 
     def test_a_message_longer_than_the_context_is_refused_and_the_chat_goes_on(self):
         result = self.talk("x " * 400, "hi", options=("-c", "64"))
-        self.assertEqual(result.returncode, 0)
+        self.assertEqual(result.returncode, 1)  # a script learns that a message got no answer
+        self.assertIn(b"1 message got no answer", result.stderr)
         self.assertIn(b"/clear", result.stderr)
         self.assertEqual(result.stdout.count(b"\n") > 0, True)
 

@@ -46,6 +46,9 @@ class ChatLoop {
       HC_TRY(take_line(input.line));
     }
     reset_interrupt();
+    // Someone at a terminal has seen each error; a script sees the exit code.
+    if (unanswered_ > 0 && !editor_.interactive())
+      return invalid("{} {} no answer", unanswered_, unanswered_ == 1 ? "message got" : "messages got");
     return {};
   }
 
@@ -104,6 +107,7 @@ class ChatLoop {
     if (!generation) {
       if (generation.error().code == ErrorCode::kCancelled || generation.error().code == ErrorCode::kIo)
         return tl::unexpected<Error>(generation.error());  // stdout has gone
+      ++unanswered_;
       print_error(generation.error().message);
       if (generation.error().code == ErrorCode::kContextFull) print_note("/clear begins a new conversation");
       return {};
@@ -122,6 +126,7 @@ class ChatLoop {
   Output out_;
   MessageAssembler assembler_;
   bool leaving_ = false;
+  size_t unanswered_ = 0;  // messages
 };
 
 Result<void> run(ChatArguments arguments) {
