@@ -11,9 +11,12 @@ using quant::Format;
 
 constexpr size_t kChunks[] = {1, 2, 3, 7, 64};
 
-// Errors of products are near 2^-16 of a term (prompts: two bf16) or 2^-22 (generated); nonlinear ops and narrow caches
-// amplify them. A value near a tie may be rounded the other way into the cache: a step of 2^-11, or of 1/127.
-double bar_of(CacheType type) { return type == CacheType::kF32 ? 1e-4 : type == CacheType::kF16 ? 3e-4 : 3e-3; }
+// Errors of products are near 2^-16 of a term (prompts: two bf16) or 2^-22 (generated); the ops amplify them some ten
+// times. A value near a tie may be rounded the other way into the cache: a step of 2^-11, or of 1/127.
+double bar_of(CacheType type, Role role) {
+  const double arithmetic = role == Role::kPrompt ? 5e-4 : 2e-5;
+  return arithmetic + (type == CacheType::kF32 ? 0 : type == CacheType::kF16 ? 3e-4 : 3e-3);
+}
 
 void expect_near_reference_and_stable(const TinyProgram& t, uint32_t n_positions, CacheType type) {
   const std::vector<int32_t> tokens = some_tokens(n_positions, TinyProgram::kVocabulary);
@@ -28,7 +31,7 @@ void expect_near_reference_and_stable(const TinyProgram& t, uint32_t n_positions
       difference += std::pow(double(whole[i]) - double(expected[i]), 2);
       norm += std::pow(double(expected[i]), 2);
     }
-    EXPECT_LT(std::sqrt(difference / norm), bar_of(type)) << name_of(role) << ", cache " << to_string(type);
+    EXPECT_LT(std::sqrt(difference / norm), bar_of(type, role)) << name_of(role) << ", cache " << to_string(type);
     for (size_t chunk : kChunks)
       EXPECT_TRUE(same_bits(all_logits(*cuda, t.program, tokens, chunk, role), whole))
           << name_of(role) << ", chunks of " << chunk << ", cache " << to_string(type);
@@ -109,8 +112,11 @@ void stores(TinyProgram& t, Format a, Format b, Format c) {
   part.first_row = a == b ? 16 : 13;
   part.rows = 17;
   Store store{.outs = {{wide, 0, 20}, {wide, 20, 17}, {wide, 37, 64}}};
-  t.add(Project{t.all(0), t.norm(t.width), {t.matrix(a, 20, t.width), part, t.matrix(c, 64, t.width)},
-                {t.vector(20, -1, 1), std::nullopt, t.vector(64, -1, 1)}, store},
+  t.add(Project{t.all(0),
+                t.norm(t.width),
+                {t.matrix(a, 20, t.width), part, t.matrix(c, 64, t.width)},
+                {t.vector(20, -1, 1), std::nullopt, t.vector(64, -1, 1)},
+                store},
         "store");
   t.residual(t.matrix(Format::kF16, t.width, 101), t.all(wide), {.branch_scale = 0.3f});
 }
@@ -139,7 +145,8 @@ const std::vector<Case>& cases() {
                  Store{.scale = 0.5f, .add = t.all(other), .out_scale = 0.7f});
        }},
       {"gate_silu_fused", [](TinyProgram& t) { gate(t, Activation::kSilu, Format::kQ4_0, Format::kQ4_0); }},
-      {"gate_gelu_of_two_formats", [](TinyProgram& t) { gate(t, Activation::kGeluTanh, Format::kQ4_0, Format::kQ5_0); }},
+      {"gate_gelu_of_two_formats",
+       [](TinyProgram& t) { gate(t, Activation::kGeluTanh, Format::kQ4_0, Format::kQ5_0); }},
       {"gate_gelu_with_given_operand",
        [](TinyProgram& t) { gate(t, Activation::kGeluTanh, Format::kQ8_0, std::nullopt); }},
       {"residual_with_scales",
@@ -190,8 +197,7 @@ const std::vector<Case>& cases() {
          });
        },
        300},
-      {"attend_output_gate",
-       [](TinyProgram& t) { t.attention([](TinyProgram&, Attend& a) { a.output_gate = true; }); },
+      {"attend_output_gate", [](TinyProgram& t) { t.attention([](TinyProgram&, Attend& a) { a.output_gate = true; }); },
        80},
       {"attend_reading_another_layer",
        [](TinyProgram& t) {

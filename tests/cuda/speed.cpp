@@ -34,7 +34,8 @@ double decode_seconds(backend::Executor& executor, const program::Program& progr
   std::vector<double> times;
   for (uint32_t run = 0; run < kRuns; ++run) {
     std::vector<backend::Row> rows;
-    for (uint32_t s = 0; s < n; ++s) rows.push_back({int32_t(run + s), depth + run, s, true, backend::Role::kGenerated});
+    for (uint32_t s = 0; s < n; ++s)
+      rows.push_back({int32_t(run + s), depth + run, s, true, backend::Role::kGenerated});
     const auto start = Clock::now();
     if (auto done = executor.step({rows, sequences}, logits); !done) {
       std::printf("  %s\n", done.error().message.c_str());
@@ -79,8 +80,8 @@ int measure(const backend::Backend& backend, const char* path) {
   auto executor = backend.compile(model->program, options);
   if (!executor) return std::printf("%s: %s\n", path, executor.error().message.c_str()), 1;
   const double gigabytes = double(program::weight_bytes(model->program)) * 1e-9;
-  std::printf("%s: loaded in %.2f s, %.3f GB of weights per token, %.2f GB held\n", path, seconds_since(start), gigabytes,
-              double((*executor)->memory_bytes()) * 1e-9);
+  std::printf("%s: loaded in %.2f s, %.3f GB of weights per token, %.2f GB held\n", path, seconds_since(start),
+              gigabytes, double((*executor)->memory_bytes()) * 1e-9);
   std::printf("  prefill %u: %.0f tokens/s\n", kPrompt, kPrompt / prefill_seconds(**executor, model->program));
   for (uint32_t depth : {128u, 4096u})
     for (uint32_t n : {1u, 4u, 8u}) {

@@ -26,8 +26,8 @@ constexpr bool has_packed_tiles(quant::Format f) {
 }
 
 inline constexpr uint32_t kTileRows = 16, kTileCols = 256;  // of a packed tile
-inline constexpr uint32_t kMatVecRows = 4;                  // rows of the batch that one pass over packed weights serves
-inline constexpr uint32_t kGemmDepth = 32;                  // columns of split operands are padded to a multiple of this
+inline constexpr uint32_t kMatVecRows = 4;  // rows of the batch that one pass over packed weights serves
+inline constexpr uint32_t kGemmDepth = 32;  // columns of split operands are padded to a multiple of this
 
 /// Bytes of a packed tile: the bits of the blocks it covers, reordered.
 constexpr uint32_t tile_bytes(quant::Format f) {

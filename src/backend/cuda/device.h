@@ -15,7 +15,7 @@ Result<void> check_cuda(int status, const std::string& what);
 
 struct DeviceInfo {
   std::string name;
-  int major = 0, minor = 0;    // compute capability
+  int major = 0, minor = 0;  // compute capability
   uint32_t multiprocessors = 0;
   uint64_t memory_bytes = 0;
 };

@@ -11,9 +11,9 @@ using namespace program;
 
 namespace {
 
-constexpr uint64_t kSlabElements = uint64_t{64} << 20;       // weights split at a time for a prompt's product
-constexpr uint64_t kPartialFloats = uint64_t{16} << 20;      // chunks of attention in memory together
-constexpr uint32_t kMaxPositions = uint32_t{1} << 20;        // where the context is not limited otherwise
+constexpr uint64_t kSlabElements = uint64_t{64} << 20;   // weights split at a time for a prompt's product
+constexpr uint64_t kPartialFloats = uint64_t{16} << 20;  // chunks of attention in memory together
+constexpr uint32_t kMaxPositions = uint32_t{1} << 20;    // where the context is not limited otherwise
 
 struct Parts {
   Slice in;
@@ -78,7 +78,7 @@ std::vector<StepPlan> plan_steps(const Program& program) {
     if (std::holds_alternative<Embed>(step.op)) {
       plan.launches = 1;
     } else if (std::holds_alternative<Attend>(step.op)) {
-      plan.launches = 3;
+      plan.launches = 2;  // within the first chunk; beyond it, a third merges the chunks
     } else {
       const Parts parts = parts_of(step);
       const bool fused = mat_vec_path(program, step, packed) == MatVecPath::kFused;
@@ -112,8 +112,8 @@ StepMemory place_step_memory(const Program& program, const CompileOptions& optio
       const CacheLayer& cache = program.cache(*a);
       const uint32_t positions = options.max_positions != 0 ? options.max_positions : kMaxPositions;
       queries = std::max<uint64_t>(queries, uint64_t{a->n_heads} * cache.key_dim);
-      partial_row = std::max<uint64_t>(partial_row, uint64_t{a->n_heads} * (uint64_t{cache.value_dim} + 2) *
-                                                        ceil_div(positions, kAttentionChunk));
+      partial_row = std::max<uint64_t>(
+          partial_row, uint64_t{a->n_heads} * (uint64_t{cache.value_dim} + 2) * ceil_div(positions, kAttentionChunk));
     }
     const Parts parts = parts_of(step);
     if (parts.matrices.empty()) continue;
@@ -364,8 +364,8 @@ Result<void> Encoder::run(const Attend& op, const StepRows& rows, const std::vec
   const auto together = uint32_t(std::clamp<uint64_t>(places_.partial_floats / row_floats, 1, rows.n_rows));
   for (a.first_row = 0; a.first_row < rows.n_rows; a.first_row += together) {
     a.n_rows = std::min(together, rows.n_rows - a.first_row);
-    HC_TRY(check_cuda(launch_attend(a, stream), fmt::format("attention of {} rows over {} positions", a.n_rows,
-                                                            rows.n_positions)));
+    HC_TRY(check_cuda(launch_attend(a, stream),
+                      fmt::format("attention of {} rows over {} positions", a.n_rows, rows.n_positions)));
   }
   return {};
 }

@@ -32,12 +32,12 @@ struct StepRows {
 
 /// Scratch and buffers of a step, by the most rows of a batch.
 struct StepMemory {
-  std::vector<uint32_t> widths;  // of the buffers
+  std::vector<uint32_t> widths;   // of the buffers
   std::vector<uint64_t> buffers;  // offsets
   uint64_t products = 0, plain_x = 0, queries = 0, x_high = 0, x_low = 0, w_high = 0, w_low = 0, partials = 0;
   uint32_t product_stride = 0;
-  uint64_t slab_elements = 0;      // of the weights split at a time
-  uint64_t partial_floats = 0;     // of attention
+  uint64_t slab_elements = 0;   // of the weights split at a time
+  uint64_t partial_floats = 0;  // of attention
   Layout layout;
 };
 StepMemory place_step_memory(const program::Program& program, const CompileOptions& options);
@@ -52,7 +52,8 @@ class Encoder {
   Encoder(const program::Program& program, const Weights& weights, const KvCache& cache, const DeviceInfo& device,
           StepMemory places, const Memory& memory);
 
-  /// Issues all launches of a step. `ropes`: tables of each rope, device memory; `logits`: [rows that want them][vocabulary].
+  /// Issues all launches of a step. `ropes`: tables of each rope, device memory; `logits`: [rows that want
+  /// them][vocabulary].
   Result<void> encode(const StepRows& rows, const std::vector<const float*>& ropes, float* logits, Stream stream) const;
 
  private:

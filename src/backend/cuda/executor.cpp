@@ -21,8 +21,17 @@ constexpr size_t kMostGraphs = 64;
 // What a step sends to the device: arrays of max_rows each, then the page tables. In 32-bit words.
 class StepInputs {
  public:
-  enum Array : uint32_t { kTokens, kPositions, kPrompt, kGenerated, kPromptLogits, kPromptDest, kGeneratedLogits,
-                          kGeneratedDest, kArrays };
+  enum Array : uint32_t {
+    kTokens,
+    kPositions,
+    kPrompt,
+    kGenerated,
+    kPromptLogits,
+    kPromptDest,
+    kGeneratedLogits,
+    kGeneratedDest,
+    kArrays
+  };
 
   Result<void> allocate(uint32_t max_rows, uint32_t n_pools, uint64_t table_words) {
     max_rows_ = max_rows;
@@ -183,10 +192,10 @@ Result<StepRows> CudaExecutor::take_in(const Batch& batch) {
   rows.n_rows = uint32_t(batch.rows.size());
   for (const Row& r : batch.rows) rows.n_positions = std::max(rows.n_positions, r.position + 1);
   // Launches are sized for a power of two of chunks, so that a graph serves many positions.
-  const uint32_t most = ceil_div(options_.max_positions != 0 ? options_.max_positions : rows.n_positions,
-                                 program::kAttentionChunk);
-  rows.n_positions = std::min(std::bit_ceil(ceil_div(rows.n_positions, program::kAttentionChunk)), most) *
-                     program::kAttentionChunk;
+  const uint32_t most =
+      ceil_div(options_.max_positions != 0 ? options_.max_positions : rows.n_positions, program::kAttentionChunk);
+  rows.n_positions =
+      std::min(std::bit_ceil(ceil_div(rows.n_positions, program::kAttentionChunk)), most) * program::kAttentionChunk;
   HC_ASSIGN(const bool moved, ropes_.reserve(rows.n_positions));
   if (moved) graphs_.clear();
 
@@ -283,9 +292,9 @@ Result<void> CudaExecutor::step(const Batch& batch, std::span<float> logits) {
   HC_ASSIGN(const StepRows rows, take_in(batch));
   HC_TRY(issue(rows));
   if (!logits.empty())
-    HC_TRY(check_cuda(cudaMemcpyAsync(logits_host_.as(), logits_.as(), logits.size_bytes(), cudaMemcpyDeviceToHost,
-                                      stream_),
-                      fmt::format("fetching {} logits", logits.size())));
+    HC_TRY(check_cuda(
+        cudaMemcpyAsync(logits_host_.as(), logits_.as(), logits.size_bytes(), cudaMemcpyDeviceToHost, stream_),
+        fmt::format("fetching {} logits", logits.size())));
   HC_TRY(check_cuda(cudaStreamSynchronize(stream_), fmt::format("a step of {} rows", rows.n_rows)));
   if (!logits.empty()) std::memcpy(logits.data(), logits_host_.as(), logits.size_bytes());
   return {};

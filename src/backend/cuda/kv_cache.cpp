@@ -15,20 +15,20 @@ static_assert(kCacheF16 == uint8_t(CacheType::kF16) && kCacheF32 == uint8_t(Cach
 constexpr uint64_t kChunkBytes = uint64_t{16} << 20;
 constexpr uint32_t kMaxChunks = 1 << 15;  // per pool: 512 GiB
 constexpr uint32_t kVectorElements = 8;   // that the attention kernels load together
-constexpr uint64_t kMaxHeadFloats = 1280;  // key_dim + value_dim: what fits the shared memory of an attention block
+constexpr uint32_t kMaxHeadDim = 576;     // what fits the shared memory of an attention block
 
 }  // namespace
 
 Result<void> KvCache::check(const program::Program& program, CacheType type) {
   HC_TRY(check_cache_type(program, type));
   for (const program::CachePool& pool : program.pools) {
-    if (pool.key_dim % kVectorElements != 0)
-      return unsupported("attention on CUDA needs keys of a multiple of {}, this model has {}", kVectorElements,
-                         pool.key_dim);
-    if (uint64_t{pool.key_dim} + pool.value_dim > kMaxHeadFloats)
-      return unsupported("attention on CUDA takes heads of at most {} key and value elements together, this model has "
-                         "{} + {}",
-                         kMaxHeadFloats, pool.key_dim, pool.value_dim);
+    for (uint32_t dim : {pool.key_dim, pool.value_dim})
+      if (dim % kVectorElements != 0)
+        return unsupported("attention on CUDA needs heads of a multiple of {}, this model has {}", kVectorElements,
+                           dim);
+    if (std::max(pool.key_dim, pool.value_dim) > kMaxHeadDim)
+      return unsupported("attention on CUDA takes heads of at most {} elements, this model has {} and {}", kMaxHeadDim,
+                         pool.key_dim, pool.value_dim);
     const uint64_t head = cache_bytes(type, uint64_t{pool.key_dim} + pool.value_dim) * program::kPagePositions;
     const auto heads = checked_mul<uint64_t>(pool.n_kv_heads, pool.n_layers);
     if (!heads || !checked_mul(*heads, head)) return invalid("a page of the KV cache would not fit the address space");
@@ -60,11 +60,10 @@ Result<void> KvCache::reserve(uint32_t index, uint32_t n_pages) {
     if (pool.chunks.size() == kMaxChunks)
       return fail(ErrorCode::kOutOfMemory, "KV cache: {} pages of {} bytes are more than a pool holds", n_pages,
                   pool.page_bytes);
-    HC_ASSIGN(Memory chunk,
-              Memory::allocate(pool.page_bytes * pool.pages_per_chunk,
-                               fmt::format("KV cache: pages {} to {} of pool {}",
-                                           pool.chunks.size() * pool.pages_per_chunk,
-                                           (pool.chunks.size() + 1) * pool.pages_per_chunk - 1, index)));
+    HC_ASSIGN(Memory chunk, Memory::allocate(pool.page_bytes * pool.pages_per_chunk,
+                                             fmt::format("KV cache: pages {} to {} of pool {}",
+                                                         pool.chunks.size() * pool.pages_per_chunk,
+                                                         (pool.chunks.size() + 1) * pool.pages_per_chunk - 1, index)));
     const void* pointer = chunk.as();
     void* slot = tables_.as<void*>() + uint64_t{index} * kMaxChunks + pool.chunks.size();
     HC_TRY(check_cuda(cudaMemcpy(slot, &pointer, sizeof pointer, cudaMemcpyHostToDevice), "extending the KV cache"));

@@ -80,9 +80,9 @@ class Uploader {
       HC_TRY(check_cuda(cudaMemcpyAsync(target, slab.host.as(), bytes, cudaMemcpyHostToDevice, stream_),
                         fmt::format("uploading {} bytes of {}", bytes, w.name)));
       if (packed)
-        HC_TRY(check_cuda(launch_pack(w.format, target, uint32_t(bytes / w.row_bytes()), w.cols, to,
-                                      uint32_t(at / unit), stream_),
-                          fmt::format("packing {}", w.name)));
+        HC_TRY(check_cuda(
+            launch_pack(w.format, target, uint32_t(bytes / w.row_bytes()), w.cols, to, uint32_t(at / unit), stream_),
+            fmt::format("packing {}", w.name)));
       moved(bytes);
     }
     return {};

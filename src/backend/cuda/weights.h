@@ -1,5 +1,5 @@
-// The weights of a program in device memory, each in one layout: packed tiles where the format has them, else the file's.
-// Also the program's small vectors.
+// The weights of a program in device memory, each in one layout: packed tiles where the format has them, else the
+// file's. Also the program's small vectors.
 #pragma once
 
 #include "backend/backend.h"

@@ -13,7 +13,8 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr uint32_t kChunk = program::kAttentionChunk, kPage = program::kPagePositions;
-constexpr int kHeadGroup = 8;  // query heads of a KV head that share one pass over keys and values
+constexpr int kHeadGroup = 8;                  // query heads of a KV head that share one pass over keys and values
+constexpr int kKeyLoads = 4, kValueLoads = 8;  // loads in flight of a thread
 constexpr uint32_t kQ8Block = 32;
 static_assert(kChunk == kThreads, "a thread per position");
 
@@ -37,7 +38,8 @@ __device__ __forceinline__ __half* q8_scales(uint8_t* section, uint32_t dim, uin
 // ---- prepare
 
 // Rounds a vector in shared memory to the cache's type and stores it. By one warp.
-__device__ void store_vector(uint8_t* section, uint8_t type, uint32_t position, const float* x, uint32_t dim, int lane) {
+__device__ void store_vector(uint8_t* section, uint8_t type, uint32_t position, const float* x, uint32_t dim,
+                             int lane) {
   if (type == kF32) {
     for (uint32_t d = lane; d < dim; d += 32) reinterpret_cast<float*>(section)[position * dim + d] = x[d];
   } else if (type == kF16) {
@@ -78,10 +80,12 @@ __device__ float whole_scale(const float* x, uint32_t n, float eps, float* share
 __global__ void __launch_bounds__(kThreads) prepare(const __grid_constant__ AttendArgs a, uint32_t head_floats) {
   extern __shared__ float heads[];
   __shared__ float reduction[kWarps];
-  wait_for_previous();
+  let_next_begin();
   const uint32_t row = blockIdx.y, position = a.positions[row];
+  const uint32_t page = page_table(a, row)[position / kPage];
   const CacheView& c = a.cache;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  wait_for_previous();
   const float* q = a.q.data + size_t(row) * a.q.stride;
   const float* k = a.k.data + size_t(row) * a.k.stride;
   const float* v = a.v_is_k ? k : a.v.data + size_t(row) * a.v.stride;
@@ -120,7 +124,7 @@ __global__ void __launch_bounds__(kThreads) prepare(const __grid_constant__ Atte
     for (uint32_t d = lane; d < dim; d += 32) to[d] = x[d];
     return;
   }
-  uint8_t* section = head_in_page(c, page_table(a, row)[position / kPage], head) + (is_value ? c.value_offset : 0);
+  uint8_t* section = head_in_page(c, page, head) + (is_value ? c.value_offset : 0);
   store_vector(section, c.type, position % kPage, x, dim, lane);
 }
 
@@ -149,12 +153,17 @@ __device__ __forceinline__ void load8(uint8_t* section, uint32_t dim, uint32_t p
     for (int i = 0; i < 8; ++i) v[i] = scale * float(int8_t((i < 4 ? w.x : w.y) >> (8 * (i % 4))));
   }
 }
+// Two values from element d on.
 template <uint8_t kType>
-__device__ __forceinline__ float load1(uint8_t* section, uint32_t dim, uint32_t position, uint32_t d) {
-  if constexpr (kType == kF32) return reinterpret_cast<const float*>(section)[position * dim + d];
-  if constexpr (kType == kF16) return __half2float(reinterpret_cast<const __half*>(section)[position * dim + d]);
-  return __half2float(q8_scales(section, dim, position)[d / kQ8Block]) *
-         float(reinterpret_cast<const int8_t*>(section)[position * dim + d]);
+__device__ __forceinline__ float2 load2(uint8_t* section, uint32_t dim, uint32_t position, uint32_t d) {
+  if constexpr (kType == kF32)
+    return *reinterpret_cast<const float2*>(reinterpret_cast<const float*>(section) + position * dim + d);
+  if constexpr (kType == kF16)
+    return __half22float2(
+        *reinterpret_cast<const __half2*>(reinterpret_cast<const __half*>(section) + position * dim + d));
+  const float scale = __half2float(q8_scales(section, dim, position)[d / kQ8Block]);
+  const char2 codes = *reinterpret_cast<const char2*>(section + position * dim + d);
+  return {scale * float(int8_t(codes.x)), scale * float(int8_t(codes.y))};
 }
 
 struct Visible {
@@ -167,28 +176,56 @@ __device__ __forceinline__ Visible visible_part(uint32_t position, uint32_t wind
   return {begin, end};
 }
 
-// Block (chunk, KV head, row): scores by a thread per position, then values by threads over (part of the chunk, lane of
-// the head). Shared: queries [group][key_dim], scores [group][256], sums of the parts [parts][group][value_dim].
+// Threads that share one position's value, two elements each.
+__host__ __device__ __forceinline__ uint32_t value_lanes(uint32_t dim) {
+  return dim / 2 < kThreads ? dim / 2 : uint32_t(kThreads);
+}
+
+// Element d of a head's output.
+__device__ __forceinline__ void write_output(const AttendArgs& a, uint32_t row, uint32_t head, uint32_t d, float out) {
+  if (a.output_gate) {
+    const float gate = a.q.data[size_t(row) * a.q.stride + (size_t(head) * 2 + 1) * a.cache.key_dim + d];
+    out = out / (1 + expf(-gate));
+  }
+  a.out.data[size_t(row) * a.out.stride + size_t(head) * a.cache.value_dim + d] = out;
+}
+// What merge_chunks() makes of a single chunk, to the bit.
+__device__ __forceinline__ void finish_head(const AttendArgs& a, uint32_t row, uint32_t head, uint32_t d, float value,
+                                            float2 whole) {
+  const float largest = a.sinks != nullptr ? fmaxf(a.sinks[head], whole.x) : whole.x;
+  const float weight = expf(whole.x - largest);
+  const float sum = fmaf(weight, whole.y, a.sinks != nullptr ? expf(a.sinks[head] - largest) : 0.0f);
+  write_output(a, row, head, d, fmaf(weight, value, 0.0f) / sum);
+}
+
+// Block (chunk, KV head, row): scores by a thread per position, then values by threads over (part of the chunk, two
+// elements of the head). Shared: queries [group][key_dim], scores [group][256], sums of the parts
+// [parts][group][value_dim].
 template <uint8_t kType>
-__global__ void __launch_bounds__(kThreads) attend_chunk(const __grid_constant__ AttendArgs a) {
+__global__ void __launch_bounds__(kThreads, 2) attend_chunk(const __grid_constant__ AttendArgs a) {
   extern __shared__ __align__(16) float shared[];
   __shared__ uint8_t* pages[kChunk / kPage];
-  wait_for_previous();
+  __shared__ float2 whole[kHeadGroup];  // largest score and sum of each query head
+  let_next_begin();
   const uint32_t chunk = blockIdx.x, kv_head = blockIdx.y, row = a.first_row + blockIdx.z;
   const CacheView& c = a.cache;
   const Visible visible = visible_part(a.positions[row], a.window, chunk);
-  if (visible.begin >= visible.end) return;
+  if (visible.begin >= visible.end) {
+    wait_for_previous();  // completion is transitive only if every block waits
+    return;
+  }
   const uint32_t* table = page_table(a, row) + chunk * (kChunk / kPage);
   if (threadIdx.x < kChunk / kPage && threadIdx.x >= visible.begin / kPage && threadIdx.x * kPage < visible.end)
     pages[threadIdx.x] = head_in_page(c, table[threadIdx.x], kv_head);
+  wait_for_previous();
   const uint32_t heads_per_kv = a.n_heads / c.n_kv_heads, j = threadIdx.x;
   const bool seen = j >= visible.begin && j < visible.end;
   float* queries = shared;
   float* scores = queries + kHeadGroup * c.key_dim;
   float* sums = scores + kHeadGroup * kChunk;
-  const uint32_t lanes = min(c.value_dim, uint32_t(kThreads)), parts = kThreads / lanes;
-  const uint32_t part = threadIdx.x / lanes, part_begin = max(kChunk * part / parts, visible.begin),
-                 part_end = min(kChunk * (part + 1) / parts, visible.end);
+  // Positions are dealt to the parts in turn. Those that the row cannot see would add exactly zero.
+  const uint32_t lanes = value_lanes(c.value_dim), parts = kThreads / lanes, part = threadIdx.x / lanes;
+  const uint32_t part_begin = part + (visible.begin > part ? (visible.begin - part + parts - 1) / parts * parts : 0);
 
   for (uint32_t group = 0; group < heads_per_kv; group += kHeadGroup) {
     const uint32_t n = min(uint32_t(kHeadGroup), heads_per_kv - group), head0 = kv_head * heads_per_kv + group;
@@ -198,14 +235,24 @@ __global__ void __launch_bounds__(kThreads) attend_chunk(const __grid_constant__
 
     float score[kHeadGroup] = {};
     if (seen) {
-      for (uint32_t d = 0; d < c.key_dim; d += 8) {
-        float key[8];
-        load8<kType>(pages[j / kPage], c.key_dim, j % kPage, d, key);
+      uint8_t* keys = pages[j / kPage];
+      for (uint32_t d0 = 0; d0 < c.key_dim; d0 += 8 * kKeyLoads) {
+        float key[kKeyLoads][8];
 #pragma unroll
-        for (int h = 0; h < kHeadGroup; ++h) {
-          if (h >= n) break;
+        for (int u = 0; u < kKeyLoads; ++u)  // all on their way before the first is used
+          if (d0 + 8 * u < c.key_dim) load8<kType>(keys, c.key_dim, j % kPage, d0 + 8 * u, key[u]);
 #pragma unroll
-          for (int i = 0; i < 8; ++i) score[h] = fmaf(queries[h * c.key_dim + d + i], key[i], score[h]);
+        for (int u = 0; u < kKeyLoads; ++u) {
+          if (d0 + 8 * u >= c.key_dim) break;
+#pragma unroll
+          for (int h = 0; h < kHeadGroup; ++h) {
+            if (h >= n) break;
+            const float4* q4 = reinterpret_cast<const float4*>(queries + h * c.key_dim + d0 + 8 * u);
+            const float4 q0 = q4[0], q1 = q4[1];
+            const float query[8] = {q0.x, q0.y, q0.z, q0.w, q1.x, q1.y, q1.z, q1.w};
+#pragma unroll
+            for (int i = 0; i < 8; ++i) score[h] = fmaf(query[i], key[u][i], score[h]);
+          }
         }
       }
     }
@@ -225,8 +272,10 @@ __global__ void __launch_bounds__(kThreads) attend_chunk(const __grid_constant__
         sum += s[i];
       }
       sum = warp_sum(sum);
-      float* out = a.partials + ((size_t(blockIdx.z) * a.n_heads + head0 + warp) * a.n_chunks + chunk) * (c.value_dim + 2);
+      float* out =
+          a.partials + ((size_t(blockIdx.z) * a.n_heads + head0 + warp) * a.n_chunks + chunk) * (c.value_dim + 2);
       if (lane == 0) {
+        whole[warp] = {largest, sum};
         out[c.value_dim] = largest;
         out[c.value_dim + 1] = sum;
       }
@@ -234,17 +283,30 @@ __global__ void __launch_bounds__(kThreads) attend_chunk(const __grid_constant__
     __syncthreads();
 
     if (part < parts) {
-      for (uint32_t d = threadIdx.x % lanes; d < c.value_dim; d += lanes) {
-        float acc[kHeadGroup] = {};
-        for (uint32_t i = part_begin; i < part_end; ++i) {
-          const float value = load1<kType>(pages[i / kPage] + c.value_offset, c.value_dim, i % kPage, d);
+      for (uint32_t d = threadIdx.x % lanes * 2; d < c.value_dim; d += lanes * 2) {
+        float2 acc[kHeadGroup] = {};
+        for (uint32_t i0 = part_begin; i0 < visible.end; i0 += parts * kValueLoads) {
+          float2 value[kValueLoads];
 #pragma unroll
-          for (int h = 0; h < kHeadGroup; ++h)
-            if (h < n) acc[h] = fmaf(scores[h * kChunk + i], value, acc[h]);
+          for (int u = 0; u < kValueLoads; ++u) {
+            const uint32_t i = min(i0 + u * parts, visible.end - 1);  // repeated past the end, and not used
+            value[u] = load2<kType>(pages[i / kPage] + c.value_offset, c.value_dim, i % kPage, d);
+          }
+#pragma unroll
+          for (int u = 0; u < kValueLoads; ++u) {
+            const uint32_t i = i0 + u * parts;
+            if (i >= visible.end) break;
+#pragma unroll
+            for (int h = 0; h < kHeadGroup; ++h) {
+              if (h >= n) break;
+              const float weight = scores[h * kChunk + i];
+              acc[h] = {fmaf(weight, value[u].x, acc[h].x), fmaf(weight, value[u].y, acc[h].y)};
+            }
+          }
         }
 #pragma unroll
         for (int h = 0; h < kHeadGroup; ++h)
-          if (h < n) sums[(part * kHeadGroup + h) * c.value_dim + d] = acc[h];
+          if (h < n) *reinterpret_cast<float2*>(sums + (part * kHeadGroup + h) * c.value_dim + d) = acc[h];
       }
     }
     __syncthreads();
@@ -252,6 +314,10 @@ __global__ void __launch_bounds__(kThreads) attend_chunk(const __grid_constant__
       const uint32_t h = i / c.value_dim, d = i % c.value_dim;
       float total = sums[h * c.value_dim + d];
       for (uint32_t p = 1; p < parts; ++p) total += sums[(p * kHeadGroup + h) * c.value_dim + d];
+      if (a.n_chunks == 1) {
+        finish_head(a, row, head0 + h, d, total, whole[h]);
+        continue;
+      }
       a.partials[((size_t(blockIdx.z) * a.n_heads + head0 + h) * a.n_chunks + chunk) * (c.value_dim + 2) + d] = total;
     }
     __syncthreads();
@@ -261,6 +327,7 @@ __global__ void __launch_bounds__(kThreads) attend_chunk(const __grid_constant__
 // ---- the merge: block (head, row)
 
 __global__ void __launch_bounds__(128) merge_chunks(const __grid_constant__ AttendArgs a) {
+  let_next_begin();
   wait_for_previous();
   const uint32_t head = blockIdx.x, row = a.first_row + blockIdx.y, position = a.positions[row];
   const uint32_t dim = a.cache.value_dim;
@@ -280,18 +347,14 @@ __global__ void __launch_bounds__(128) merge_chunks(const __grid_constant__ Atte
       const float* p = partials + size_t(c) * (dim + 2);
       total = fmaf(expf(p[dim] - largest), p[d], total);
     }
-    float out = total / sum;
-    if (a.output_gate) {
-      const float gate = a.q.data[size_t(row) * a.q.stride + (size_t(head) * 2 + 1) * a.cache.key_dim + d];
-      out = out / (1 + expf(-gate));
-    }
-    a.out.data[size_t(row) * a.out.stride + size_t(head) * dim + d] = out;
+    write_output(a, row, head, d, total / sum);
   }
 }
 
 size_t chunk_shared_bytes(const AttendArgs& a) {
-  const size_t lanes = min(a.cache.value_dim, uint32_t(kThreads)), parts = kThreads / lanes;
-  return sizeof(float) * (kHeadGroup * size_t(a.cache.key_dim) + kHeadGroup * kChunk + parts * kHeadGroup * a.cache.value_dim);
+  const size_t parts = kThreads / value_lanes(a.cache.value_dim);
+  return sizeof(float) *
+         (kHeadGroup * size_t(a.cache.key_dim) + kHeadGroup * kChunk + parts * kHeadGroup * a.cache.value_dim);
 }
 
 template <uint8_t kType>
@@ -305,15 +368,15 @@ int launch_chunks(const AttendArgs& a, Stream stream) {
 int launch_attend_prepare(const AttendArgs& a, Stream stream) {
   const uint32_t n_heads = a.n_heads + (a.appends ? 2 * a.cache.n_kv_heads : 0);
   const uint32_t head_floats = max(a.cache.key_dim, a.cache.value_dim);
-  return launch(prepare, dim3((n_heads + kWarps - 1) / kWarps, a.n_rows), kThreads, kWarps * head_floats * sizeof(float),
-                stream, a, head_floats);
+  return launch(prepare, dim3((n_heads + kWarps - 1) / kWarps, a.n_rows), kThreads,
+                kWarps * head_floats * sizeof(float), stream, a, head_floats);
 }
 
 int launch_attend(const AttendArgs& a, Stream stream) {
   int status = a.cache.type == kF16   ? launch_chunks<kF16>(a, stream)
                : a.cache.type == kF32 ? launch_chunks<kF32>(a, stream)
                                       : launch_chunks<kQ8>(a, stream);
-  if (status != cudaSuccess) return status;
+  if (status != cudaSuccess || a.n_chunks == 1) return status;
   return launch(merge_chunks, dim3(a.n_heads, a.n_rows), 128, 0, stream, a);
 }
 

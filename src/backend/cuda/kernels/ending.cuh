@@ -15,8 +15,8 @@ __device__ __forceinline__ float activate(program::Activation activation, float 
 
 __device__ __forceinline__ float softcap(float cap, float x) { return cap == 0 ? x : cap * tanhf(x / cap); }
 
-/// Ends output `r` of matrix `part`, given y with its bias added. `row`: of the buffers; `dest`: of products and logits.
-/// `other`: the second matrix's product, for a gate of two.
+/// Ends output `r` of matrix `part`, given y with its bias added. `row`: of the buffers; `dest`: of products and
+/// logits. `other`: the second matrix's product, for a gate of two.
 __device__ __forceinline__ void finish(const EndingArgs& e, uint32_t part, uint32_t r, uint32_t row, uint32_t dest,
                                        float y, float other) {
   const Rows& to = e.out[part];

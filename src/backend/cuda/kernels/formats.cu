@@ -99,14 +99,16 @@ __device__ const typename BlockOf<F>::Type* block_at(const PackSource& s, uint32
 }
 
 // The code of column j of a block of 32.
-__device__ __forceinline__ int code_of(const quant::BlockQ4_0& b, int, int j) { return nibble(b.codes[j % 16], j / 16); }
+__device__ __forceinline__ int code_of(const quant::BlockQ4_0& b, int, int j) {
+  return nibble(b.codes[j % 16], j / 16);
+}
 __device__ __forceinline__ int code_of(const quant::BlockQ8_0& b, int, int j) { return b.codes[j] + 128; }
 __device__ __forceinline__ int code_of(const quant::BlockQ4_K& b, int blk, int j) {
   return nibble(b.codes[32 * (blk / 2) + j], blk % 2);
 }
 __device__ __forceinline__ int code_of(const quant::BlockQ6_K& b, int blk, int j) {
-  return nibble(b.codes[64 * (blk / 4) + 32 * (blk % 2) + j], blk / 2 % 2) |
-         crumb(b.high[32 * (blk / 4) + j], blk % 4) << 4;
+  return nibble(b.codes[64 * (blk / 4) + 32 * (blk % 2) + j], blk / 2 % 2) | crumb(b.high[32 * (blk / 4) + j], blk % 4)
+                                                                                 << 4;
 }
 
 // 2 of the 12-bit fields of Q4_K's lane l and row r8.

@@ -1,7 +1,7 @@
 // The matrix product of prompt rows: products[i][n] = Σ_k x[i][k] · w[n][k], both operands split in two bf16.
-// x = x_high + x_low with 16 bits, so high·high + high·low + low·high in f32 leaves an error near 2^-16 of each term, in
-// the whole range of f32. A row's bits depend on nothing but its own values and the depth: every k step adds the same
-// three products in the same order, and rows of a tile do not mix.
+// x = x_high + x_low with 16 bits, so high·high + high·low + low·high in f32 leaves an error near 2^-16 of each term,
+// in the whole range of f32. A row's bits depend on nothing but its own values and the depth: every k step adds the
+// same three products in the same order, and rows of a tile do not mix.
 //
 // Block: 128 rows of x by 128 rows of w; 8 warps of 64 x 32; three stages of 32 columns, filled by cp.async. Rows of 64
 // bytes; 16-byte piece c of row r lies at c ^ (r / 2 & 3), which keeps ldmatrix free of bank conflicts.
@@ -12,7 +12,7 @@ namespace honeycrisp::backend::cuda {
 namespace {
 
 constexpr int kThreads = 256, kTile = 128, kStages = 3;
-constexpr int kPieces = kGemmDepth / 8;                    // 16-byte pieces of a row of a stage
+constexpr int kPieces = kGemmDepth / 8;                     // 16-byte pieces of a row of a stage
 constexpr int kOperandBytes = kTile * int(kGemmDepth) * 2;  // 8 KB
 constexpr int kStageBytes = 4 * kOperandBytes;              // x high, x low, w high, w low
 
@@ -90,8 +90,8 @@ __global__ void __launch_bounds__(kThreads, 1) gemm(const __grid_constant__ Gemm
         uint32_t x[2][4];
 #pragma unroll
         for (int part = 0; part < 2; ++part)
-          load_matrices(x[part], stage + part * kOperandBytes +
-                                     piece_offset(warp_x + i * 16 + lane % 16, k * 2 + lane / 16));
+          load_matrices(x[part],
+                        stage + part * kOperandBytes + piece_offset(warp_x + i * 16 + lane % 16, k * 2 + lane / 16));
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           const int pair = j / 2, at = j % 2 * 2;
@@ -108,7 +108,8 @@ __global__ void __launch_bounds__(kThreads, 1) gemm(const __grid_constant__ Gemm
     for (int j = 0; j < 4; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const uint32_t row = x0 + warp_x + i * 16 + lane / 4 + e / 2 * 8, column = w0 + warp_w + j * 8 + lane % 4 * 2 + e % 2;
+        const uint32_t row = x0 + warp_x + i * 16 + lane / 4 + e / 2 * 8,
+                       column = w0 + warp_w + j * 8 + lane % 4 * 2 + e % 2;
         if (row < a.n_x && column < a.n_w) a.products.data[size_t(row) * a.products.stride + column] = acc[i][j][e];
       }
 }

@@ -1,6 +1,7 @@
 // Launching with programmatic dependent launch, and reductions that always add in the same order.
-// A kernel calls wait_for_previous() before it touches anything that an earlier kernel of the stream wrote; what it reads
-// before that (weights) is constant. Every kernel of a step calls it, so completion is transitive.
+// A kernel calls wait_for_previous() before it touches anything that an earlier kernel of the step wrote; what it reads
+// before that does not change during a step (weights, row lists, page tables). Every block calls it, so completion is
+// transitive. let_next_begin() frees the next kernel to do its own reading ahead.
 #pragma once
 
 #include <cstdint>

@@ -3,11 +3,10 @@
 // Work split: a block owns consecutive row tiles of all parts together (of a gate: pairs of tiles); their tiles, row
 // tile by row tile, are cut into 16 equal contiguous runs, one a warp. A warp leaves one partial sum per row tile in
 // shared memory, and the partial sums of a row are added in the warps' order. The order of every sum therefore depends
-// on the weight's shape and the number of multiprocessors, never on the rows of the batch: those are columns of the mma,
-// which do not mix.
-// Activations are split in two f16, high + 2^-11 low, in neighbouring columns, after scaling each row by a power of two:
-// 22 bits, so products are as exact as f32, and no activation overflows. x is scaled by the norm's weight before the
-// product and by 1 / rms after it.
+// on the weight's shape and the number of multiprocessors, never on the rows of the batch: those are columns of the
+// mma, which do not mix. Activations are split in two f16, high + 2^-11 low, in neighbouring columns, after scaling
+// each row by a power of two: 22 bits, so products are as exact as f32, and no activation overflows. x is scaled by the
+// norm's weight before the product and by 1 / rms after it.
 #include "backend/cuda/kernels/ending.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/packed.cuh"
@@ -55,48 +54,101 @@ struct RowScale {
   float before, after;
 };
 
+// The rows of activations of a block, found before the previous kernel has ended: row lists are inputs of the step.
 template <int kRows>
-__device__ void measure_rows(const MatVecArgs& a, uint32_t first, RowScale* scales, float* shared) {
-  for (int i = 0; i < kRows; ++i) {
-    if (first + i >= a.rows.n) break;
-    const float* x = a.in.data + size_t(a.rows.index[first + i]) * a.in.stride;
-    float squares = 0, largest = 0;
-    for (uint32_t k = threadIdx.x; k < a.cols; k += kThreads) {
-      const float v = x[k];
-      squares = fmaf(v, v, squares);
-      largest = fmaxf(largest, fabsf(a.input_norm.weight != nullptr ? v * a.input_norm.weight[k] : v));
+struct Inputs {
+  const float* row[kRows];  // null past the last row
+  bool aligned;             // to float4
+};
+template <int kRows>
+__device__ __forceinline__ Inputs<kRows> inputs_of(const MatVecArgs& a, uint32_t first) {
+  Inputs<kRows> in;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i)
+    in.row[i] = first + i < a.rows.n ? a.in.data + size_t(a.rows.index[first + i]) * a.in.stride : nullptr;
+  in.aligned = reinterpret_cast<uintptr_t>(a.in.data) % sizeof(float4) == 0 && a.in.stride % 4 == 0;
+  return in;
+}
+
+// Elements k..k+3 and k+16..k+19; zero beyond cols.
+__device__ __forceinline__ void load8(const float* x, uint32_t k, uint32_t cols, bool aligned, float (&v)[8]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half, k += 16) {
+    if (aligned && k + 4 <= cols) {
+      const float4 four = *reinterpret_cast<const float4*>(x + k);
+      v[4 * half] = four.x;
+      v[4 * half + 1] = four.y;
+      v[4 * half + 2] = four.z;
+      v[4 * half + 3] = four.w;
+    } else {
+#pragma unroll
+      for (uint32_t e = 0; e < 4; ++e) v[4 * half + e] = k + e < cols ? x[k + e] : 0.0f;
     }
-    squares = block_sum<kThreads>(squares, shared);
-    largest = warp_max(largest);
-    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = largest;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (int w = 1; w < kWarps; ++w) largest = fmaxf(largest, shared[w]);
-      int exponent = largest > 0 && largest < INFINITY ? kLargestExponent - ilogbf(largest) : 0;
-      exponent = max(-100, min(100, exponent));
-      const float rms = a.input_norm.present ? 1 / sqrtf(squares / float(a.cols) + a.input_norm.eps) : 1.0f;
-      scales[i] = {ldexpf(1, exponent), rms * ldexpf(1, -exponent)};
-    }
-    __syncthreads();
   }
+}
+// Column of the first of the 8 values that piece `i` of a row holds.
+__device__ __forceinline__ uint32_t column_of_piece(uint32_t i) { return i / 4 * 32 + i % 4 * 4; }
+
+// Every row's mean square and largest value, in an order that the number of columns fixes.
+template <int kRows>
+__device__ void measure_rows(const MatVecArgs& a, const Inputs<kRows>& in, RowScale* scales, float2* shared) {
+  float squares[kRows] = {}, largest[kRows] = {};
+  for (uint32_t i = threadIdx.x; column_of_piece(i) < a.cols; i += kThreads) {
+    const uint32_t k = column_of_piece(i);
+    float weight[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    if (a.input_norm.weight != nullptr) load8(a.input_norm.weight, k, a.cols, true, weight);
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      if (in.row[row] == nullptr) continue;
+      float v[8];
+      load8(in.row[row], k, a.cols, in.aligned, v);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        squares[row] = fmaf(v[e], v[e], squares[row]);
+        largest[row] = fmaxf(largest[row], fabsf(v[e] * weight[e]));
+      }
+    }
+  }
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+  for (int row = 0; row < kRows; ++row) {
+    const float2 both = {warp_sum(squares[row]), warp_max(largest[row])};
+    if (lane == 0) shared[row * kWarps + warp] = both;
+  }
+  __syncthreads();
+  if (warp < kRows) {
+    const float2 both = lane < kWarps ? shared[warp * kWarps + lane] : float2{0, 0};
+    const float sum = warp_sum(both.x), most = warp_max(both.y);
+    int exponent = most > 0 && most < INFINITY ? kLargestExponent - ilogbf(most) : 0;
+    exponent = max(-100, min(100, exponent));
+    const float rms = a.input_norm.present ? 1 / sqrtf(sum / float(a.cols) + a.input_norm.eps) : 1.0f;
+    if (lane == 0) scales[warp] = {ldexpf(1, exponent), rms * ldexpf(1, -exponent)};
+  }
+  __syncthreads();
 }
 
 // Fragments and sums of the columns of one K chunk. A thread makes the 8 values of (block, row, lane t), twice.
 template <Format F, int kRows>
-__device__ void stage(const MatVecArgs& a, uint32_t first, const RowScale* scales, int tile0, int n_tiles,
+__device__ void stage(const MatVecArgs& a, const Inputs<kRows>& in, const RowScale* scales, int tile0, int n_tiles,
                       __half* activations, __half* sums) {
   constexpr int kColumns = 2 * kRows;
   for (int i = threadIdx.x; i < n_tiles * 8 * kRows * 4; i += kThreads) {  // whole warps: a multiple of 32
     const int t = i % 4, row = i / 4 % kRows, blk = i / (4 * kRows);
     float v[8] = {};
-    if (first + row < a.rows.n) {
-      const float* x = a.in.data + size_t(a.rows.index[first + row]) * a.in.stride;
-      const float before = scales[row].before;
+    const float* x = in.row[0];
 #pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const uint32_t k = uint32_t(tile0 * int(kTileCols) + blk * 32 + e / 4 * 16 + t * 4 + e % 4);
-        if (k < a.cols) v[e] = (a.input_norm.weight != nullptr ? x[k] * a.input_norm.weight[k] : x[k]) * before;
+    for (int r = 1; r < kRows; ++r) x = row == r ? in.row[r] : x;  // no indexing: the pointers stay in registers
+    if (x != nullptr) {
+      const uint32_t k = uint32_t(tile0) * kTileCols + blk * 32 + t * 4;
+      load8(x, k, a.cols, in.aligned, v);
+      if (a.input_norm.weight != nullptr) {
+        float weight[8];
+        load8(a.input_norm.weight, k, a.cols, true, weight);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) v[e] *= weight[e];
       }
+#pragma unroll
+      for (int e = 0; e < 8; ++e) v[e] *= scales[row].before;
     }
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
@@ -210,7 +262,7 @@ __device__ void end_rows(const MatVecArgs& a, uint32_t first, const RowScale* sc
 template <Format F, int kRows>
 __global__ void __launch_bounds__(kThreads, 1) mat_vec(const __grid_constant__ MatVecArgs a) {
   extern __shared__ __align__(16) unsigned char shared[];
-  __shared__ float reduction[kWarps];
+  __shared__ float2 reduction[kRows * kWarps];
   __shared__ RowScale scales[kRows];
   const int k_per_row = int((a.cols + kTileCols - 1) / kTileCols);
   const SharedSizes sizes = shared_sizes<F, kRows>(k_per_row);
@@ -227,6 +279,9 @@ __global__ void __launch_bounds__(kThreads, 1) mat_vec(const __grid_constant__ M
   const uint32_t tile_end = uint32_t(uint64_t(units) * (blockIdx.x + 1) / gridDim.x) * unit;
   const int n_chunks = (k_per_row + kChunkTiles - 1) / kChunkTiles;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const Inputs<kRows> in = inputs_of<kRows>(a, first);
+  if (a.input_norm.weight != nullptr && threadIdx.x * 32 < a.cols)  // its 128-byte lines are not in the cache yet
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(a.input_norm.weight + threadIdx.x * 32));
   bool waited = false;
 
   for (uint32_t pass = tile_begin; pass < tile_end; pass += kPassTiles) {
@@ -244,11 +299,10 @@ __global__ void __launch_bounds__(kThreads, 1) mat_vec(const __grid_constant__ M
       if (!waited) {
         let_next_begin();
         wait_for_previous();
-        measure_rows<kRows>(a, first, scales, reduction);
+        measure_rows<kRows>(a, in, scales, reduction);
         waited = true;
       }
-      if (pass == tile_begin || n_chunks > 1)
-        stage<F, kRows>(a, first, scales, tile0, k_tiles, activations, sums);
+      if (pass == tile_begin || n_chunks > 1) stage<F, kRows>(a, in, scales, tile0, k_tiles, activations, sums);
       __syncthreads();
       float acc[4] = {}, correction[4] = {};
       int row = begin / k_tiles, k = begin % k_tiles;

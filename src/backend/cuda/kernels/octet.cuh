@@ -27,7 +27,9 @@ __device__ __forceinline__ float f16(uint16_t bits) { return __half2float(__usho
 __device__ __forceinline__ int nibble(uint32_t v, int k) { return int(v >> (4 * k) & 15); }
 __device__ __forceinline__ int crumb(uint32_t v, int k) { return int(v >> (2 * k) & 3); }
 __device__ __forceinline__ int bit(uint32_t v, int k) { return int(v >> k & 1); }
-__device__ __forceinline__ uint32_t even_signs(uint32_t index) { return index | (uint32_t(__popc(int(index))) & 1) << 7; }
+__device__ __forceinline__ uint32_t even_signs(uint32_t index) {
+  return index | (uint32_t(__popc(int(index))) & 1) << 7;
+}
 
 // Octet `o` counts from the beginning of the block. Codes of 32-element blocks: octets 0, 1 low, 2, 3 high nibbles.
 
@@ -41,8 +43,7 @@ __device__ inline void octet(const quant::BlockQ4_1& b, int o, float (&v)[8]) {
 }
 __device__ inline void octet(const quant::BlockQ5_0& b, int o, float (&v)[8]) {
   const float d = f16(b.d);
-  for (int i = 0; i < 8; ++i)
-    v[i] = d * float((nibble(b.codes[o % 2 * 8 + i], o / 2) | bit(b.high[o], i) << 4) - 16);
+  for (int i = 0; i < 8; ++i) v[i] = d * float((nibble(b.codes[o % 2 * 8 + i], o / 2) | bit(b.high[o], i) << 4) - 16);
 }
 __device__ inline void octet(const quant::BlockQ5_1& b, int o, float (&v)[8]) {
   const float d = f16(b.d), m = f16(b.m);
@@ -113,8 +114,7 @@ __device__ inline void octet(const quant::BlockQ6_K& b, int o, float (&v)[8]) {
   const float scale = f16(b.d) * float(b.scales[k]);
   const uint8_t* codes = b.codes + 64 * (o / 16) + o % 8 * 8;
   const uint8_t* high = b.high + 32 * (o / 16) + o % 4 * 8;
-  for (int i = 0; i < 8; ++i)
-    v[i] = scale * float((nibble(codes[i], o / 8 % 2) | crumb(high[i], o / 4 % 4) << 4) - 32);
+  for (int i = 0; i < 8; ++i) v[i] = scale * float((nibble(codes[i], o / 8 % 2) | crumb(high[i], o / 4 % 4) << 4) - 32);
 }
 
 // ---- IQ formats
@@ -175,8 +175,7 @@ __device__ inline void octet(const quant::BlockIQ1_M& b, int o, float (&v)[8]) {
 }
 __device__ inline void octet(const quant::BlockIQ4_XS& b, int o, float (&v)[8]) {
   const int g = o / 4;
-  const float scale =
-      f16(b.d) * float((nibble(b.scales_low[g / 2], g % 2) | crumb(b.scales_high, g) << 4) - 32);
+  const float scale = f16(b.d) * float((nibble(b.scales_low[g / 2], g % 2) | crumb(b.scales_high, g) << 4) - 32);
   for (int i = 0; i < 8; ++i) v[i] = scale * float(kIq4NlValues[nibble(b.codes[16 * g + o % 2 * 8 + i], o / 2 % 2)]);
 }
 
@@ -201,11 +200,11 @@ __device__ inline void octet(const quant::BlockTQ2_0& b, int o, float (&v)[8]) {
 
 template <Format F>
 struct Element;  // how a scalar of the format is stored and converted
-#define HC_SCALAR(format, type, expression)                                   \
-  template <>                                                                 \
-  struct Element<Format::format> {                                            \
-    using Type = type;                                                        \
-    static __device__ float value(Type x) { return expression; }              \
+#define HC_SCALAR(format, type, expression)                      \
+  template <>                                                    \
+  struct Element<Format::format> {                               \
+    using Type = type;                                           \
+    static __device__ float value(Type x) { return expression; } \
   };
 HC_SCALAR(kF32, float, x)
 HC_SCALAR(kF64, double, __double2float_rn(x))
@@ -219,18 +218,21 @@ HC_SCALAR(kI64, int64_t, float(x))
 
 template <Format F>
 struct BlockOf;
-#define HC_BLOCK(format) \
-  template <>            \
-  struct BlockOf<Format::k##format> { using Type = quant::Block##format; };
-HC_BLOCK(Q4_0) HC_BLOCK(Q4_1) HC_BLOCK(Q5_0) HC_BLOCK(Q5_1) HC_BLOCK(Q8_0) HC_BLOCK(Q2_K) HC_BLOCK(Q3_K) HC_BLOCK(Q4_K)
-HC_BLOCK(Q5_K) HC_BLOCK(Q6_K) HC_BLOCK(IQ2_XXS) HC_BLOCK(IQ2_XS) HC_BLOCK(IQ2_S) HC_BLOCK(IQ3_XXS) HC_BLOCK(IQ3_S)
-HC_BLOCK(IQ1_S) HC_BLOCK(IQ1_M) HC_BLOCK(IQ4_NL) HC_BLOCK(IQ4_XS) HC_BLOCK(TQ1_0) HC_BLOCK(TQ2_0) HC_BLOCK(MXFP4)
-HC_BLOCK(NVFP4)
+#define HC_BLOCK(format)               \
+  template <>                          \
+  struct BlockOf<Format::k##format> {  \
+    using Type = quant::Block##format; \
+  };
+HC_BLOCK(Q4_0)
+HC_BLOCK(Q4_1) HC_BLOCK(Q5_0) HC_BLOCK(Q5_1) HC_BLOCK(Q8_0) HC_BLOCK(Q2_K) HC_BLOCK(Q3_K) HC_BLOCK(Q4_K) HC_BLOCK(Q5_K)
+    HC_BLOCK(Q6_K) HC_BLOCK(IQ2_XXS) HC_BLOCK(IQ2_XS) HC_BLOCK(IQ2_S) HC_BLOCK(IQ3_XXS) HC_BLOCK(IQ3_S) HC_BLOCK(IQ1_S)
+        HC_BLOCK(IQ1_M) HC_BLOCK(IQ4_NL) HC_BLOCK(IQ4_XS) HC_BLOCK(TQ1_0) HC_BLOCK(TQ2_0) HC_BLOCK(MXFP4)
+            HC_BLOCK(NVFP4)
 #undef HC_BLOCK
 
-/// Weights 8 o .. 8 o + 7 of a row; zero beyond cols.
-template <Format F>
-__device__ __forceinline__ void row_octet(const uint8_t* row, uint32_t o, uint32_t cols, float (&v)[8]) {
+    /// Weights 8 o .. 8 o + 7 of a row; zero beyond cols.
+    template <Format F>
+    __device__ __forceinline__ void row_octet(const uint8_t* row, uint32_t o, uint32_t cols, float (&v)[8]) {
   constexpr quant::FormatInfo kInfo = quant::info(F);
   if constexpr (kInfo.block_elements == 1) {
     const auto* x = reinterpret_cast<const typename Element<F>::Type*>(row);

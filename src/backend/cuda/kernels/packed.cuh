@@ -13,9 +13,11 @@
 //   4-bit codes  w32[((blk / 2) · 32 + lane) · 4 + (blk % 2) · 2 + r8], 2048 bytes; nibbles 0 4 2 6 low, 1 5 3 7 high
 //   Q4_0         scales w16[1024 + g · 16 + r8 · 8 + blk]
 //   Q8_0         codes + 128 as bytes, w32[(blk · 32 + lane) · 4 + high · 2 + r8]; scales w16[2048 + ...] as Q4_0
-//   Q4_K         scale | min << 6 in 12 bits: of 48 bits at lane g · 4 + blk / 2, bits 24 r8 + 12 (blk % 2); the low 32 of
+//   Q4_K         scale | min << 6 in 12 bits: of 48 bits at lane g · 4 + blk / 2, bits 24 r8 + 12 (blk % 2); the low 32
+//   of
 //                them w32[512 + lane], the others w16[1088 + lane]; d, dmin w16[1120 + 2 row]
-//   Q6_K         bits 4, 5: w32[512 + ((blk / 2) · 32 + lane) · 2 + blk % 2]; scales bytes[3072 + (g · 4 + blk / 2) · 8 +
+//   Q6_K         bits 4, 5: w32[512 + ((blk / 2) · 32 + lane) · 2 + blk % 2]; scales bytes[3072 + (g · 4 + blk / 2) · 8
+//   +
 //                r8 · 4 + blk % 2 · 2 + high]; d w16[1664 + row]
 #pragma once
 

@@ -25,6 +25,7 @@ struct PrepareArgs {
 
 // A block per row.
 __global__ void __launch_bounds__(kThreads) prepare_input(PrepareArgs a) {
+  let_next_begin();
   wait_for_previous();
   __shared__ float shared[kWarps];
   const uint32_t i = blockIdx.x;
@@ -50,7 +51,8 @@ __global__ void __launch_bounds__(kThreads) prepare_input(PrepareArgs a) {
 __device__ __forceinline__ void norm_in_place(float* y, uint32_t n, const NormArgs& norm, float squares, uint32_t from,
                                               uint32_t step) {
   const float scale = rms_scale(squares, n, norm.eps);
-  for (uint32_t r = from; r < n; r += step) y[r] = norm.weight != nullptr ? y[r] * scale * norm.weight[r] : y[r] * scale;
+  for (uint32_t r = from; r < n; r += step)
+    y[r] = norm.weight != nullptr ? y[r] * scale * norm.weight[r] : y[r] * scale;
 }
 
 // Norms of runs of `width` of y, in place: short runs by a warp each, long ones by the block.
@@ -74,6 +76,7 @@ __device__ void norm_runs(float* y, uint32_t n, uint32_t width, const NormArgs& 
 
 // A block per row and, of endings without a norm, per slice of its outputs.
 __global__ void __launch_bounds__(kThreads) end_row(const __grid_constant__ EndingArgs e, Rows products, RowList rows) {
+  let_next_begin();
   wait_for_previous();
   __shared__ float shared[kWarps];
   const uint32_t i = blockIdx.x, row = rows.index[i], dest = rows.dest != nullptr ? rows.dest[i] : i;
