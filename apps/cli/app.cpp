@@ -1,6 +1,5 @@
 #include "cli/app.h"
 
-#include "base/text_escape.h"
 #include "cli/command.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/messages.h"
@@ -22,13 +21,6 @@ constexpr const char* kFooter = R"(Examples:
 Each subcommand explains itself: honeycrisp SUBCOMMAND --help
 Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted.
 Environment: HONEYCRISP_CACHE (where models are kept), HONEYCRISP_ISA (force an instruction set), NO_COLOR.)";
-
-/// Options after the subcommand's own are matched by it alone, and every help text shows defaults the same way.
-void configure(CLI::App& app) {
-  app.get_formatter()->column_width(34);
-  app.option_defaults()->always_capture_default(false);
-  for (CLI::App* sub : app.get_subcommands({})) configure(*sub);
-}
 
 /// The innermost subcommand that was being parsed: whose --help to point at.
 const CLI::App* parsed_subcommand(const CLI::App& root) {
@@ -63,14 +55,14 @@ int run_app(int argc, char** argv) {
   install_log_handler();
 
   CLI::App root{"Runs quantized language models from GGUF files on this machine.", "honeycrisp"};
-  Action chosen;
   root.set_version_flag("--version", "honeycrisp " HONEYCRISP_VERSION);
   root.require_subcommand(1);
+  root.get_formatter()->column_width(34);
   root.footer(kFooter);
+  CommandTree tree(root);
   for (auto* add : {add_run, add_chat, add_pull, add_list, add_rm, add_inspect, add_tokenize, add_render, add_logits,
                     add_completions})
-    add(root, chosen);
-  configure(root);
+    add(tree);
 
   try {
     root.parse(argc, argv);
@@ -83,7 +75,7 @@ int run_app(int argc, char** argv) {
   }
 
   try {
-    if (const Result<void> result = chosen(); !result) return report(result.error());
+    if (const Result<void> result = tree.chosen()(); !result) return report(result.error());
   } catch (const std::bad_alloc&) {
     print_error("out of memory: try a smaller context (-c) or a smaller model");
     return kExitError;

@@ -23,7 +23,7 @@ struct GenerateOptions {
 
   /// Called with each piece of text as it becomes certain: valid UTF-8, never part of a stop string. False cancels.
   std::function<bool(std::string_view piece)> on_text;
-  /// Asked between chunks of the prompt and before each token. True cancels.
+  /// Asked before each chunk of the prompt and before each token. True cancels.
   std::function<bool()> should_stop;
 };
 

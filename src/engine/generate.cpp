@@ -108,8 +108,9 @@ Result<uint32_t> set_prompt(Session& session, std::span<const Token> prompt, con
   size_t common = size_t(std::mismatch(held.begin(), held.end(), prompt.begin(), prompt.end()).first - held.begin());
   const bool complete = common == prompt.size() && held.size() == common && !session.logits().empty();
   if (!complete) common = std::min(common, prompt.size() - 1);
+  const std::vector<Token> missing(prompt.begin() + ptrdiff_t(common), prompt.end());  // `prompt` may be what is held
   HC_TRY(session.rewind(uint32_t(common)));
-  HC_TRY(session.append(prompt.subspan(common), should_stop));
+  HC_TRY(session.append(missing, should_stop));
   return uint32_t(common);
 }
 

@@ -181,6 +181,18 @@ TEST(Generate, a_second_turn_computes_only_what_is_new) {
   EXPECT_FALSE(session.logits().empty());
 }
 
+TEST(Generate, a_session_may_be_continued_from_its_own_tokens) {
+  ToyEngine toy;
+  say(toy, {kB, kEos});
+  Session session = toy->new_session().value();
+  const std::vector<Token> held = {kBos, kA, kC};
+  ASSERT_TRUE(session.append(held));
+  ASSERT_TRUE(session.rewind(2));  // without logits, the last token has to be computed again
+  EXPECT_EQ(set_prompt(session, session.tokens()).value(), 1u);
+  EXPECT_TRUE(std::ranges::equal(session.tokens(), kPrompt));
+  EXPECT_EQ(generate(*toy, session, session.tokens(), kGreedy).value().text, "b");
+}
+
 TEST(Generate, errors_of_options_and_steps_come_back) {
   ToyEngine toy;
   Session session = toy->new_session().value();
@@ -232,6 +244,15 @@ TEST(Session, appending_its_own_tokens_is_safe) {
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(session.append(session.tokens()));
   EXPECT_EQ(session.position(), 32u);
   EXPECT_EQ(session.tokens()[31], Token(kA));
+}
+
+TEST(Session, is_asked_whether_to_stop_before_each_chunk_and_not_after_the_last) {
+  ToyEngine toy;  // chunks of 8
+  Session session = toy->new_session().value();
+  int asked = 0;
+  EXPECT_TRUE(session.append(std::vector<Token>(16, kA), [&] { return ++asked > 2; }));
+  EXPECT_EQ(asked, 2);
+  EXPECT_FALSE(session.logits().empty());
 }
 
 TEST(Session, threads_with_sessions_of_their_own_do_not_disturb_each_other) {

@@ -95,12 +95,17 @@ std::optional<uint64_t> sequence_bytes(std::span<const program::CachePool> pools
 }
 
 KvCache::KvCache(backend::Executor& executor, std::span<const program::CachePool> cache_pools, const Limits& limits)
-    : budget{.limit = limits.bytes}, rollback(limits.rollback) {
+    : rollback(limits.rollback) {
+  uint64_t usual_bytes = 0;  // by the executor's own page sizes, which may be larger than the cache type's
   pools.reserve(cache_pools.size());
   for (uint32_t i = 0; i < cache_pools.size(); ++i) {
-    const uint64_t usual = pages_per_sequence(cache_pools[i], limits) * limits.sessions;
-    pools.emplace_back(executor, i, cache_pools[i].window, uint32_t(std::min<uint64_t>(usual, kNoPage - 1)));
+    const uint64_t usual =
+        std::min<uint64_t>(pages_per_sequence(cache_pools[i], limits) * limits.sessions, kNoPage - 1);
+    pools.emplace_back(executor, i, cache_pools[i].window, uint32_t(usual));
+    const uint64_t bytes = checked_mul(usual, pools.back().page_bytes()).value_or(UINT64_MAX);
+    usual_bytes = checked_add(usual_bytes, bytes).value_or(UINT64_MAX);
   }
+  budget.limit = limits.bytes != 0 ? limits.bytes : usual_bytes;
 }
 
 }  // namespace honeycrisp::engine

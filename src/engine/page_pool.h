@@ -29,7 +29,8 @@ class PagePool {
   /// `usual_pages`: what the pool needs when all sessions are full; growing ahead of need stops there.
   PagePool(backend::Executor& executor, uint32_t pool, uint32_t window, uint32_t usual_pages);
 
-  /// Makes the next `n` calls of take() succeed. Grows the pool by half its size at least, within the budget.
+  /// Makes the next `n` calls of take() succeed. A pool that runs dry grows ahead of need by up to half its size, where
+  /// budget and memory allow it.
   /// Error: kOutOfMemory with the bytes needed, in use and allowed; nothing has changed then.
   Result<void> ensure_free(uint32_t n, PageBudget& budget);
   /// A page with one reference. Requires a free page: see ensure_free(). Last freed, first taken.
@@ -59,11 +60,11 @@ class PagePool {
 /// All pools of a program, and the rules that they share.
 struct KvCache {
   struct Limits {
-    uint64_t bytes = UINT64_MAX;  // of pages, over all pools and sequences
-    uint32_t context = 0;         // positions of a full sequence
-    uint32_t rollback = 0;        // positions that a sequence can be rewound without recomputing, past a window
-    uint32_t chunk = 1;           // most rows of a step
-    uint32_t sessions = 1;        // full sequences that are expected at the same time
+    uint64_t bytes = 0;     // of pages, over all pools and sequences; 0: what `sessions` full ones take
+    uint32_t context = 0;   // positions of a full sequence
+    uint32_t rollback = 0;  // positions that a sequence can be rewound without recomputing, past a window
+    uint32_t chunk = 1;     // most rows of a step
+    uint32_t sessions = 1;  // full sequences that are expected at the same time
   };
   KvCache(backend::Executor& executor, std::span<const program::CachePool> cache_pools, const Limits& limits);
 

@@ -47,17 +47,11 @@ Result<KvCache::Limits> plan_cache(const EngineOptions& options, uint32_t contex
                 "context)",
                 context, show(one), type, format_bytes(machine_bytes));
   }
-  if (options.kv_memory_limit != 0) {
-    if (!one || *one > options.kv_memory_limit) {
-      return fail(
-          ErrorCode::kOutOfMemory,
-          "a context of {} needs {} of {} KV cache per session, and the limit is {} (lower the context or raise "
-          "the limit)",
-          context, show(one), type, format_bytes(options.kv_memory_limit));
-    }
-    limits.bytes = options.kv_memory_limit;
-  } else {
-    limits.bytes = one ? checked_mul<uint64_t>(*one, options.max_sessions).value_or(UINT64_MAX) : UINT64_MAX;
+  if (options.kv_memory_limit != 0 && (!one || *one > options.kv_memory_limit)) {
+    return fail(ErrorCode::kOutOfMemory,
+                "a context of {} needs {} of {} KV cache per session, and the limit is {} (lower the context or raise "
+                "the limit)",
+                context, show(one), type, format_bytes(options.kv_memory_limit));
   }
   return limits;
 }

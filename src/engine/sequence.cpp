@@ -50,11 +50,12 @@ Sequence Sequence::fork() const {
   copy.tokens_ = tokens_;
   copy.roles_ = roles_;
   copy.computed_ = computed_;
-  copy.tables_ = tables_;
-  for (size_t pool = 0; pool < tables_.size(); ++pool) {
-    const Table& table = tables_[pool];
+  std::vector<Table> tables = tables_;  // not yet the copy's: if memory runs out here, it must not release them
+  for (size_t pool = 0; pool < tables.size(); ++pool) {
+    const Table& table = tables[pool];
     for (size_t i = table.first; i < table.pages.size(); ++i) cache_->pools[pool].retain(table.pages[i]);
   }
+  copy.tables_ = std::move(tables);
   return copy;
 }
 

@@ -75,12 +75,13 @@ Result<void> Engine::Impl::compute(std::span<const Work> works, const std::funct
     const std::lock_guard lock(mutex);
     HC_TRY(stepper->reserve(works));
   }
-  while (true) {
+  const auto is_missing = [](const Work& work) { return work.sequence->computed() < work.sequence->size(); };
+  while (std::any_of(works.begin(), works.end(), is_missing)) {
     if (should_stop && should_stop()) return fail(ErrorCode::kCancelled, "stopped while the prompt was being computed");
     const std::lock_guard lock(mutex);
-    HC_ASSIGN(const bool more, stepper->step(works));
-    if (!more) return {};
+    HC_TRY(stepper->step(works));
   }
+  return {};
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -54,6 +54,8 @@ class Tokenizer {
   /// The raw vocabulary entry, for display.
   std::string_view token_text(TokenId id) const;
   TokenType token_type(TokenId id) const;
+  /// The text of all ids. decode(encode(x)) is x wherever the vocabulary has a token for every byte; SentencePiece
+  /// kinds read U+2581 as a space, and the space that encode() puts in front of their text is taken away again.
   std::string decode(std::span<const TokenId> ids, bool with_special) const;
   std::optional<TokenId> find(std::string_view token_text) const;
   bool is_end_of_generation(TokenId id) const;

@@ -15,7 +15,7 @@ from pathlib import Path
 
 BINARY = os.environ["HONEYCRISP_BINARY"]
 DATA = Path(__file__).resolve().parent.parent / "data"
-SANITIZED = "asan" in BINARY or "tsan" in BINARY  # slower by an order of magnitude
+SANITIZED = bool(os.environ.get("HONEYCRISP_SANITIZE"))  # slower by an order of magnitude
 TIME_FACTOR = 10 if SANITIZED else 1
 
 CHAT_TEMPLATE = ("{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}"
@@ -92,9 +92,14 @@ def with_metadata(gguf, key, text):
     return struct.pack("<4sIQQ", magic, version, tensors, keys + 1) + entry + gguf[24:]
 
 
+def plain_model(cases):
+    """The bytes of a tiny model with random weights and no chat template: its key is renamed."""
+    return cases["valid"][0].read_bytes().replace(b"tokenizer.chat_template", b"tokenizer.chat_somethin")
+
+
 def chat_model(cases):
-    """The bytes of a tiny model with random weights and a chat template."""
-    return with_metadata(cases["valid"][0].read_bytes(), "tokenizer.chat_template", CHAT_TEMPLATE)
+    """The same with a chat template that is easily read."""
+    return with_metadata(plain_model(cases), "tokenizer.chat_template", CHAT_TEMPLATE)
 
 
 class Terminal:

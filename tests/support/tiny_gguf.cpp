@@ -28,10 +28,10 @@ struct Vocabulary {
 
 /// Pairs that are merged, in order of rank; each side is a byte or an earlier result. "_" stands for a space.
 constexpr std::pair<const char*, const char*> kMerges[] = {
-    {"_", "t"},     {"h", "e"}, {"i", "n"},   {"_t", "he"},  {"e", "r"}, {"_", "a"},  {"o", "n"},   {"r", "e"},
-    {"a", "t"},     {"_", "s"}, {"o", "u"},   {"_", "w"},    {"l", "l"}, {"o", "r"},  {"_w", "or"}, {"l", "d"},
-    {"_wor", "ld"}, {"H", "e"}, {"He", "ll"}, {"Hell", "o"}, {"a", "n"}, {"an", "d"}, {"_a", "nd"}, {"i", "s"},
-    {"_", "is"},    {"_", "o"}, {"_o", "f"},  {"in", "g"},   {"c", "a"}, {"p", "i"},  {"_", "ca"},  {"t", "al"},
+    {"_", "t"},     {"h", "e"}, {"i", "n"},   {"_t", "he"},  {"e", "r"}, {"_", "a"}, {"o", "n"},   {"r", "e"},
+    {"a", "t"},     {"_", "s"}, {"o", "u"},   {"_", "w"},    {"l", "l"}, {"o", "r"}, {"_w", "or"}, {"l", "d"},
+    {"_wor", "ld"}, {"H", "e"}, {"He", "ll"}, {"Hell", "o"}, {"a", "n"}, {"n", "d"}, {"_a", "nd"}, {"i", "s"},
+    {"_", "is"},    {"_", "o"}, {"_o", "f"},  {"in", "g"},   {"c", "a"}, {"p", "i"}, {"_", "ca"},  {"a", "l"},
 };
 
 std::string encode_utf8(uint32_t c) {

@@ -1,37 +1,27 @@
-// From a conversation to the tokens that a model is prompted with: the chat template, the model's own or one from a
-// file, and the tokenizer. Messages never become control tokens.
+// Which chat template a command uses: the one of a file, or the model's own.
 #pragma once
 
 #include "base/result.h"
-#include "text/jinja/template.h"
-#include <honeycrisp/engine.h>
+#include <honeycrisp/chat.h>
 
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace honeycrisp::cli {
 
-struct ChatMessage {
-  std::string role;  // "system", "user", "assistant"
-  std::string content;
-};
+/// nullopt if neither a file is given nor the model has a template.
+Result<std::optional<ChatEncoder>> find_chat_encoder(std::shared_ptr<const Engine> engine,
+                                                     const std::optional<std::string>& template_file);
 
-class ChatPrompt {
- public:
-  /// The template of `template_file`, or the model's own; nullopt if there is neither. `engine` must outlive it.
-  static Result<std::optional<ChatPrompt>> create(const Engine& engine,
-                                                  const std::optional<std::string>& template_file);
+/// The conversation as tokens, ready for the answer. Errors say that they are the template's.
+Result<std::vector<Token>> encode_conversation(const ChatEncoder& encoder, std::span<const Message> messages);
+/// An error of a render, in words for someone who does not know whose words they are.
+Error explain_template_error(Error error);
 
-  /// The conversation so far and the beginning of an answer.
-  Result<std::vector<Token>> tokens(const std::vector<ChatMessage>& messages) const;
-
- private:
-  ChatPrompt(const Engine& engine, text::jinja::Template chat_template)
-      : engine_(&engine), template_(std::move(chat_template)) {}
-
-  const Engine* engine_;
-  text::jinja::Template template_;
-};
+/// The template in a file; the error says if it is empty.
+Result<std::string> read_template(const std::string& path);
 
 }  // namespace honeycrisp::cli

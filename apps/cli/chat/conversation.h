@@ -4,9 +4,9 @@
 
 #include "base/result.h"
 #include "cli/answer/answer.h"
-#include "cli/answer/prompt.h"
 #include "cli/options.h"
 #include "cli/term/terminal.h"
+#include <honeycrisp/chat.h>
 #include <honeycrisp/generate.h>
 
 #include <optional>
@@ -17,11 +17,11 @@ namespace honeycrisp::cli {
 
 class Conversation {
  public:
-  Conversation(const Engine& engine, Session session, ChatPrompt prompt, SamplingOptions sampling,
+  Conversation(const Engine& engine, Session session, ChatEncoder encoder, SamplingOptions sampling,
                AnswerOptions options)
       : engine_(engine),
         session_(std::move(session)),
-        prompt_(std::move(prompt)),
+        encoder_(std::move(encoder)),
         sampling_(std::move(sampling)),
         options_(std::move(options)) {}
 
@@ -35,22 +35,22 @@ class Conversation {
   void set_system(std::string text) { system_ = std::move(text); }
   const std::string& system() const { return system_; }
   /// The system text, if there is one, and the messages.
-  std::vector<ChatMessage> messages() const;
+  std::vector<Message> messages() const;
 
  private:
   Result<Generation> answer(Output& out);
 
   const Engine& engine_;
   Session session_;  // keeps what the next prompt has in common with this one
-  ChatPrompt prompt_;
+  ChatEncoder encoder_;
   SamplingOptions sampling_;
   AnswerOptions options_;
   std::string system_;
-  std::vector<ChatMessage> messages_;  // user and assistant in turn
+  std::vector<Message> messages_;  // user and assistant in turn
 };
 
 /// Writes messages to a file that does not exist yet: JSON for `honeycrisp render` if the name ends in .json, else
 /// text. A leading ~/ is the home folder.
-Result<void> save_conversation(const std::vector<ChatMessage>& messages, std::string path);
+Result<void> save_conversation(const std::vector<Message>& messages, std::string path);
 
 }  // namespace honeycrisp::cli

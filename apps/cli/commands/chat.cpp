@@ -13,7 +13,6 @@
 #include "cli/term/messages.h"
 #include "cli/term/terminal.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <memory>
 
@@ -131,8 +130,8 @@ Result<void> run(ChatArguments arguments) {
   const ModelInfo& info = engine->info();
   if (!info.has_vocabulary)
     return unsupported("{}: the file has no vocabulary, so it cannot chat", escape_for_display(path));
-  HC_ASSIGN(std::optional<ChatPrompt> prompt, ChatPrompt::create(*engine, arguments.chat_template));
-  if (!prompt)
+  HC_ASSIGN(std::optional<ChatEncoder> encoder, find_chat_encoder(engine, arguments.chat_template));
+  if (!encoder)
     return unsupported(
         "{}: the model has no chat template, so it cannot chat: give one with --chat-template FILE, or use "
         "`honeycrisp run`",
@@ -140,7 +139,7 @@ Result<void> run(ChatArguments arguments) {
   HC_ASSIGN(SamplingOptions sampling, sampling_options(arguments.answer));
   HC_TRY(validate(sampling, info.vocabulary));
   HC_ASSIGN(Session session, engine->new_session());
-  Conversation conversation(*engine, std::move(session), std::move(*prompt), std::move(sampling), arguments.answer);
+  Conversation conversation(*engine, std::move(session), std::move(*encoder), std::move(sampling), arguments.answer);
   conversation.set_system(arguments.system.value_or(""));
 
   const InterruptScope interruptible(/*second_exits=*/false);
@@ -156,27 +155,26 @@ Result<void> run(ChatArguments arguments) {
 
 }  // namespace
 
-void add_chat(CLI::App& root, Action& chosen) {
+void add_chat(CommandTree& tree) {
   auto arguments = std::make_shared<ChatArguments>();
-  CLI::App* app = root.add_subcommand("chat", "A conversation, with history and line editing");
-  add_text(*app, "--system", arguments->system, "TEXT", "System text at the beginning");
-  add_text(*app, "--chat-template", arguments->chat_template, kTypeFile,
-           "A Jinja chat template instead of the model's own");
-  app->add_flag("-q,--quiet", arguments->quiet, "No speed after each answer");
-  add_model_option(*app, arguments->model);
-  add_context_option(*app, arguments->model);
-  add_backend_option(*app, arguments->model);
-  add_kv_type_option(*app, arguments->model);
-  add_loading_options(*app, arguments->model);
-  add_answer_options(*app, arguments->answer);
-  app->footer("In a chat:\n" + chat_help() + R"(
+  CommandLine line = tree.add("chat", "A conversation, with history and line editing");
+  line.text("--system", arguments->system, "TEXT", "System text at the beginning");
+  line.text("--chat-template", arguments->chat_template, kTypeFile, "A Jinja chat template instead of the model's own");
+  line.flag("-q,--quiet", arguments->quiet, "No speed after each answer");
+  add_model_option(line, arguments->model);
+  add_context_option(line, arguments->model);
+  add_backend_option(line, arguments->model);
+  add_kv_type_option(line, arguments->model);
+  add_loading_options(line, arguments->model);
+  add_answer_options(line, arguments->answer);
+  line.footer("In a chat:\n" + chat_help() + R"(
 Lines typed are kept in $XDG_STATE_HOME/honeycrisp/history. Without a terminal, each line of stdin is a message.
 
 Examples:
   honeycrisp chat
   honeycrisp chat -m model.gguf --system "Answer in one sentence."
   printf 'Hi\nWho are you?\n' | honeycrisp chat -m smollm2 --temp 0)");
-  app->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+  line.action([arguments] { return run(*arguments); });
 }
 
 }  // namespace honeycrisp::cli

@@ -203,26 +203,21 @@ std::string fish_script(const std::vector<CommandEntry>& commands) {
 
 }  // namespace
 
-void add_completions(CLI::App& root, Action& chosen) {
-  auto shell = std::make_shared<std::string>();
-  CLI::App* app = root.add_subcommand("completions", "Print a completion script for a shell");
-  app->add_option("SHELL", *shell, "bash, zsh or fish")
-      ->type_name("bash|zsh|fish")
-      ->required()
-      ->check([](const std::string& name) {
-        return name == "bash" || name == "zsh" || name == "fish" ? "" : "SHELL: expected bash, zsh or fish";
-      });
-  app->footer(R"(Examples:
+void add_completions(CommandTree& tree) {
+  auto shell = std::make_shared<std::optional<std::string>>();
+  CommandLine line = tree.add("completions", "Print a completion script for a shell");
+  line.text("SHELL", *shell, "bash|zsh|fish", "Which shell", CommandLine::Need::kRequired, [](const std::string& name) {
+    return name == "bash" || name == "zsh" || name == "fish" ? "" : "expected bash, zsh or fish";
+  });
+  line.footer(R"(Examples:
   source <(honeycrisp completions bash)                          in ~/.bashrc
   honeycrisp completions zsh > ~/.zfunc/_honeycrisp              with ~/.zfunc in $fpath
   honeycrisp completions fish > ~/.config/fish/completions/honeycrisp.fish)");
-  app->callback([shell, &root, &chosen] {
-    chosen = [shell, &root] {
-      const std::vector<CommandEntry> commands = commands_of(root);
-      return Output().write(*shell == "bash"  ? bash_script(commands)
-                            : *shell == "zsh" ? zsh_script(commands)
-                                              : fish_script(commands));
-    };
+  line.action([shell, &root = tree.root()] {
+    const std::vector<CommandEntry> commands = commands_of(root);
+    return Output().write(**shell == "bash"  ? bash_script(commands)
+                          : **shell == "zsh" ? zsh_script(commands)
+                                             : fish_script(commands));
   });
 }
 

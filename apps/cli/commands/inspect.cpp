@@ -5,14 +5,13 @@
 #include "cli/options.h"
 #include "cli/term/terminal.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 namespace honeycrisp::cli {
 namespace {
 
 struct InspectArguments {
-  std::string file;
+  std::optional<std::string> file;
   ModelOptions model;
   bool program = false, tensors = false, json = false;
 };
@@ -24,7 +23,7 @@ backend::CacheType cache_type(const std::string& name) {
 }
 
 Result<void> run(const InspectArguments& arguments) {
-  HC_ASSIGN(const std::string path, resolve_model(arguments.file));
+  HC_ASSIGN(const std::string path, resolve_model(*arguments.file));
   InspectOptions options;
   options.backend = arguments.model.backend;
   options.cache_type = cache_type(arguments.model.kv_type);
@@ -37,29 +36,27 @@ Result<void> run(const InspectArguments& arguments) {
 
 }  // namespace
 
-void add_inspect(CLI::App& root, Action& chosen) {
+void add_inspect(CommandTree& tree) {
   auto arguments = std::make_shared<InspectArguments>();
-  CLI::App* app = root.add_subcommand("inspect", "Show metadata, tensors and memory of a GGUF file, and its program");
-  app->add_option("FILE", arguments->file, "A GGUF file, or the name of a pulled model")
-      ->type_name(kTypeModel)
-      ->required();
-  app->add_flag("--program", arguments->program,
-                "The program: per op the kernel, the bytes it reads, why it is not the fast one");
-  app->add_flag("--tensors", arguments->tensors, "List every tensor");
-  app->add_flag("--json", arguments->json, "All of it as JSON");
-  add_backend_option(*app, arguments->model);
-  add_context_option(*app, arguments->model);
-  add_kv_type_option(*app, arguments->model);
-  add_integer(*app, "-t,--threads", arguments->model.threads, 1, 1024, "Threads to plan for",
-              "physical cores available");
-  app->footer(R"(A file that cannot be run is shown all the same, with the reason.
+  CommandLine line = tree.add("inspect", "Show metadata, tensors and memory of a GGUF file, and its program");
+  line.text("FILE", arguments->file, kTypeModel, "A GGUF file, or the name of a pulled model",
+            CommandLine::Need::kRequired);
+  line.flag("--program", arguments->program,
+            "The program: per op the kernel, the bytes it reads, why it is not the fast one");
+  line.flag("--tensors", arguments->tensors, "List every tensor");
+  line.flag("--json", arguments->json, "All of it as JSON");
+  add_backend_option(line, arguments->model);
+  add_context_option(line, arguments->model);
+  add_kv_type_option(line, arguments->model);
+  line.integer("-t,--threads", arguments->model.threads, 1, 1024, "Threads to plan for", "physical cores available");
+  line.footer(R"(A file that cannot be run is shown all the same, with the reason.
 
 Examples:
   honeycrisp inspect smollm2
   honeycrisp inspect model.gguf -c 32768              memory at this context
   honeycrisp inspect model.gguf --program --backend reference
   honeycrisp inspect model.gguf --json | jq .program.launches_per_layer)");
-  app->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+  line.action([arguments] { return run(*arguments); });
 }
 
 }  // namespace honeycrisp::cli

@@ -6,7 +6,6 @@
 #include "cli/term/terminal.h"
 #include "cli/text_json.h"
 
-#include <CLI/CLI.hpp>
 #include <boost/json.hpp>
 #include <fmt/format.h>
 #include <memory>
@@ -60,13 +59,14 @@ Result<void> run(const ListArguments& arguments) {
 
 }  // namespace
 
-void add_list(CLI::App& root, Action& chosen) {
+void add_list(CommandTree& tree) {
   auto arguments = std::make_shared<ListArguments>();
-  CLI::App* app = root.add_subcommand("list", "List the models in the cache");
-  app->add_flag("--json", arguments->json, "As JSON, with paths and hashes");
-  app->add_flag("--names", arguments->names, "Only the names, a line each")->excludes("--json");
-  app->footer("Examples:\n  honeycrisp list\n  honeycrisp list --json");
-  app->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+  CommandLine line = tree.add("list", "List the models in the cache");
+  line.flag("--json", arguments->json, "As JSON, with paths and hashes");
+  line.flag("--names", arguments->names, "Only the names, a line each");
+  line.exclude("--names", "--json");
+  line.footer("Examples:\n  honeycrisp list\n  honeycrisp list --json");
+  line.action([arguments] { return run(*arguments); });
 }
 
 }  // namespace honeycrisp::cli

@@ -10,7 +10,6 @@
 #include "cli/term/progress.h"
 #include "cli/term/terminal.h"
 
-#include <CLI/CLI.hpp>
 #include <bit>
 #include <cerrno>
 #include <charconv>
@@ -125,24 +124,25 @@ Result<void> run(LogitsArguments arguments) {
 
 }  // namespace
 
-void add_logits(CLI::App& root, Action& chosen) {
+void add_logits(CommandTree& tree) {
   auto arguments = std::make_shared<LogitsArguments>();
   arguments->model.kv_type = "f32";
-  CLI::App* app = root.add_subcommand("logits", "Write the logits of every position of given tokens to a file");
-  add_model_option(*app, arguments->model);
-  add_text(*app, "--tokens", arguments->tokens, kTypeFile, "Decimal token ids separated by white space")->required();
-  add_text(*app, "--out", arguments->out, kTypeFile, "Little-endian f32, [tokens][vocabulary]")->required();
-  add_integer(*app, "--chunk", arguments->chunk, 1, 4096, "Positions computed at once; changes no bit of the result",
-              "512");
-  add_backend_option(*app, arguments->model);
-  add_kv_type_option(*app, arguments->model);
-  add_loading_options(*app, arguments->model);
-  app->footer(R"(The tokens are taken as they are: no BOS is added.
+  CommandLine line = tree.add("logits", "Write the logits of every position of given tokens to a file");
+  line.text("--tokens", arguments->tokens, kTypeFile, "Decimal token ids separated by white space",
+            CommandLine::Need::kRequired);
+  line.text("--out", arguments->out, kTypeFile, "Little-endian f32, [tokens][vocabulary]",
+            CommandLine::Need::kRequired);
+  line.integer("--chunk", arguments->chunk, 1, 4096, "Positions computed at once; changes no bit of the result", "512");
+  add_model_option(line, arguments->model);
+  add_backend_option(line, arguments->model);
+  add_kv_type_option(line, arguments->model);
+  add_loading_options(line, arguments->model);
+  line.footer(R"(The tokens are taken as they are: no BOS is added.
 
 Example:
   printf 'The capital of France is' | honeycrisp tokenize -m smollm2 > tokens.txt
   honeycrisp logits -m smollm2 --tokens tokens.txt --out logits.f32 --backend reference)");
-  app->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+  line.action([arguments] { return run(*arguments); });
 }
 
 }  // namespace honeycrisp::cli

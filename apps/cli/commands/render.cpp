@@ -1,5 +1,6 @@
 // `honeycrisp render`: a chat template applied to messages given as JSON; the text that a model would be prompted with.
 #include "base/text_escape.h"
+#include "cli/answer/prompt.h"
 #include "cli/command.h"
 #include "cli/models/paths.h"
 #include "cli/models/resolve.h"
@@ -9,7 +10,6 @@
 #include "text/jinja/template.h"
 #include "text/tokenizer.h"
 
-#include <CLI/CLI.hpp>
 #include <boost/json.hpp>
 #include <memory>
 
@@ -19,8 +19,7 @@ namespace {
 namespace json = boost::json;
 namespace jinja = text::jinja;
 
-constexpr size_t kJsonLimit = size_t(64) << 20;     // bytes
-constexpr size_t kTemplateLimit = size_t(4) << 20;  // bytes
+constexpr size_t kJsonLimit = size_t(64) << 20;  // bytes
 
 struct RenderArguments {
   ModelOptions model;
@@ -89,7 +88,7 @@ Result<void> run(const RenderArguments& arguments) {
 
   std::string source;
   if (arguments.template_file) {
-    HC_ASSIGN(source, read_file(*arguments.template_file, kTemplateLimit));
+    HC_ASSIGN(source, read_template(*arguments.template_file));
   }
   if (arguments.model.model || !arguments.template_file) {
     HC_ASSIGN(const std::string path, resolve_model_or_default(arguments.model.model));
@@ -106,9 +105,9 @@ Result<void> run(const RenderArguments& arguments) {
     variables.set(jinja::Value(std::string(key)), std::move(converted));
   }
   const Result<jinja::Template> parsed = jinja::Template::parse(source);
-  if (!parsed) return fail(parsed.error().code, "the chat template cannot be read: {}", parsed.error().message);
+  if (!parsed) return fail(parsed.error().code, "chat template, {}", parsed.error().message);
   const Result<std::vector<text::Segment>> segments = parsed->render(variables);
-  if (!segments) return fail(segments.error().code, "the chat template failed: {}", segments.error().message);
+  if (!segments) return tl::unexpected<Error>(explain_template_error(segments.error()));
   std::string rendered;
   for (const text::Segment& segment : *segments) rendered += segment.text;
   return Output().write_untrusted(rendered);
@@ -116,16 +115,16 @@ Result<void> run(const RenderArguments& arguments) {
 
 }  // namespace
 
-void add_render(CLI::App& root, Action& chosen) {
+void add_render(CommandTree& tree) {
   auto arguments = std::make_shared<RenderArguments>();
-  CLI::App* app = root.add_subcommand("render", "Apply a chat template to messages given as JSON");
-  add_model_option(*app, arguments->model);
-  add_text(*app, "--template", arguments->template_file, kTypeFile,
-           "A Jinja chat template to use instead of the model's own");
-  add_text(*app, "--json", arguments->json_file, kTypeFile,
-           "An object of the template's variables: messages, tools, add_generation_prompt and any other")
-      ->required();
-  app->footer(
+  CommandLine line = tree.add("render", "Apply a chat template to messages given as JSON");
+  line.text("--template", arguments->template_file, kTypeFile,
+            "A Jinja chat template to use instead of the model's own");
+  line.text("--json", arguments->json_file, kTypeFile,
+            "An object of the template's variables: messages, tools, add_generation_prompt and any other",
+            CommandLine::Need::kRequired);
+  add_model_option(line, arguments->model);
+  line.footer(
       R"(The exact text goes to stdout, without a newline of its own. With -m, bos_token and eos_token are the model's
 unless the JSON names others.
 
@@ -133,7 +132,7 @@ Examples:
   echo '{"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true}' > chat.json
   honeycrisp render -m smollm2 --json chat.json
   honeycrisp render --template chat_template.jinja --json chat.json)");
-  app->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+  line.action([arguments] { return run(*arguments); });
 }
 
 }  // namespace honeycrisp::cli

@@ -5,7 +5,6 @@
 #include "cli/options.h"
 #include "cli/term/messages.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <memory>
 #include <unistd.h>
@@ -43,16 +42,17 @@ Result<void> run(const RmArguments& arguments) {
 
 }  // namespace
 
-void add_rm(CLI::App& root, Action& chosen) {
+void add_rm(CommandTree& tree) {
   auto arguments = std::make_shared<RmArguments>();
-  CLI::App* app = root.add_subcommand("rm", "Remove models from the cache");
-  app->add_option("NAME", arguments->names, "Names as `honeycrisp list` shows them")->type_name(kTypeModel);
-  app->add_flag("--unfinished", arguments->unfinished, "Remove what interrupted downloads have left");
-  app->footer("Examples:\n  honeycrisp rm gemma3-270m\n  honeycrisp rm --unfinished");
-  app->callback([arguments, &chosen] {
-    if (arguments->names.empty() && !arguments->unfinished) throw CLI::RequiredError("a NAME, or --unfinished,");
-    chosen = [arguments] { return run(*arguments); };
-  });
+  CommandLine line = tree.add("rm", "Remove models from the cache");
+  line.texts("NAME", arguments->names, kTypeModel, "Names as `honeycrisp list` shows them");
+  line.flag("--unfinished", arguments->unfinished, "Remove what interrupted downloads have left");
+  line.footer("Examples:\n  honeycrisp rm gemma3-270m\n  honeycrisp rm --unfinished");
+  line.action([arguments] { return run(*arguments); },
+              [arguments] {
+                const bool nothing = arguments->names.empty() && !arguments->unfinished;
+                return nothing ? "a NAME, or --unfinished, is required" : "";
+              });
 }
 
 }  // namespace honeycrisp::cli

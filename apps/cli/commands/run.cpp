@@ -10,7 +10,6 @@
 #include "cli/term/messages.h"
 #include "cli/term/terminal.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <memory>
 
@@ -35,13 +34,14 @@ Result<std::string> read_prompt(const RunArguments& arguments) {
   return text;
 }
 
-Result<std::vector<Token>> prompt_tokens(const RunArguments& arguments, const Engine& engine, const std::string& text) {
-  if (!engine.info().has_vocabulary)
+Result<std::vector<Token>> prompt_tokens(const RunArguments& arguments, const std::shared_ptr<Engine>& engine,
+                                         const std::string& text) {
+  if (!engine->info().has_vocabulary)
     return unsupported(
         "{}: the file has no vocabulary, so it cannot read or write text (`honeycrisp logits` works on token ids)",
-        escape_for_display(engine.info().path));
-  if (arguments.raw) return engine.tokenize_prompt(text);
-  HC_ASSIGN(const std::optional<ChatPrompt> chat, ChatPrompt::create(engine, arguments.chat_template));
+        escape_for_display(engine->info().path));
+  if (arguments.raw) return engine->tokenize_prompt(text);
+  HC_ASSIGN(const std::optional<ChatEncoder> chat, find_chat_encoder(engine, arguments.chat_template));
   if (!chat) {
     if (arguments.system)
       return invalid("--system needs a chat template, and this model has none: give one with --chat-template FILE");
@@ -49,19 +49,19 @@ Result<std::vector<Token>> prompt_tokens(const RunArguments& arguments, const En
       print_note(
           "This model has no chat template: the text is continued as it is (--chat-template FILE gives one, --raw "
           "says that this is meant)");
-    return engine.tokenize_prompt(text);
+    return engine->tokenize_prompt(text);
   }
-  std::vector<ChatMessage> messages;
+  std::vector<Message> messages;
   if (arguments.system) messages.push_back({"system", *arguments.system});
   messages.push_back({"user", text});
-  return chat->tokens(messages);
+  return encode_conversation(*chat, messages);
 }
 
 Result<void> run(RunArguments arguments) {
   HC_ASSIGN(const std::string text, read_prompt(arguments));
   HC_ASSIGN(const std::string path, resolve_model_or_default(arguments.model.model));
   HC_ASSIGN(std::shared_ptr<Engine> engine, load_engine(path, arguments.model, /*chunk=*/512, /*sessions=*/1));
-  HC_ASSIGN(const std::vector<Token> prompt, prompt_tokens(arguments, *engine, text));
+  HC_ASSIGN(const std::vector<Token> prompt, prompt_tokens(arguments, engine, text));
   HC_ASSIGN(const SamplingOptions sampling, sampling_options(arguments.answer));
 
   const InterruptScope interruptible(/*second_exits=*/true);
@@ -83,25 +83,23 @@ Result<void> run(RunArguments arguments) {
 
 }  // namespace
 
-void add_run(CLI::App& root, Action& chosen) {
+void add_run(CommandTree& tree) {
   auto arguments = std::make_shared<RunArguments>();
-  CLI::App* app = root.add_subcommand("run", "One answer to a prompt, streamed to stdout");
-  add_text(*app, "-p,--prompt", arguments->prompt, "TEXT",
-           "What to answer; without it, standard input is read to its end");
-  add_text(*app, "--system", arguments->system, "TEXT", "System text before the prompt");
-  CLI::Option* raw = app->add_flag("--raw", arguments->raw, "Continue the text as it is, without a chat template");
-  add_text(*app, "--chat-template", arguments->chat_template, kTypeFile,
-           "A Jinja chat template instead of the model's own")
-      ->excludes(raw);
-  app->get_option("--system")->excludes(raw);
-  app->add_flag("-q,--quiet", arguments->quiet, "Only the answer: no speed, no notes");
-  add_model_option(*app, arguments->model);
-  add_context_option(*app, arguments->model);
-  add_backend_option(*app, arguments->model);
-  add_kv_type_option(*app, arguments->model);
-  add_loading_options(*app, arguments->model);
-  add_answer_options(*app, arguments->answer);
-  app->footer(R"(Samplers apply in this order: logit bias, repeat penalty, top-k, top-p, min-p, temperature.
+  CommandLine line = tree.add("run", "One answer to a prompt, streamed to stdout");
+  line.text("-p,--prompt", arguments->prompt, "TEXT", "What to answer; without it, standard input is read to its end");
+  line.text("--system", arguments->system, "TEXT", "System text before the prompt");
+  line.flag("--raw", arguments->raw, "Continue the text as it is, without a chat template");
+  line.text("--chat-template", arguments->chat_template, kTypeFile, "A Jinja chat template instead of the model's own");
+  line.exclude("--chat-template", "--raw");
+  line.exclude("--system", "--raw");
+  line.flag("-q,--quiet", arguments->quiet, "Only the answer: no speed, no notes");
+  add_model_option(line, arguments->model);
+  add_context_option(line, arguments->model);
+  add_backend_option(line, arguments->model);
+  add_kv_type_option(line, arguments->model);
+  add_loading_options(line, arguments->model);
+  add_answer_options(line, arguments->answer);
+  line.footer(R"(Samplers apply in this order: logit bias, repeat penalty, top-k, top-p, min-p, temperature.
 The answer alone goes to stdout; speed and notes go to stderr. Speed is also given as a share of what this machine can
 read from memory, because every token reads all weights once.
 
@@ -109,11 +107,11 @@ Examples:
   honeycrisp run -p "Why is the sky blue?"
   echo "Summarise: ..." | honeycrisp run -m model.gguf --temp 0 -n 200
   honeycrisp run -m gemma3-270m --raw -p "The capital of France is" -n 20)");
-  app->callback([arguments, &chosen] {
-    if (!arguments->prompt && is_terminal(STDIN_FILENO))
-      throw CLI::RequiredError("a prompt (-p TEXT, or text on standard input)");
-    chosen = [arguments] { return run(*arguments); };
-  });
+  line.action([arguments] { return run(*arguments); },
+              [arguments] {
+                const bool nothing = !arguments->prompt && is_terminal(STDIN_FILENO);
+                return nothing ? "a prompt is required: -p TEXT, or text on standard input" : "";
+              });
 }
 
 }  // namespace honeycrisp::cli

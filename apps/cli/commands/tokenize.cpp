@@ -8,7 +8,6 @@
 #include "gguf/file.h"
 #include "text/tokenizer.h"
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <fmt/format.h>
 #include <iterator>
@@ -95,22 +94,22 @@ Result<void> run(const TokenizeArguments& arguments) {
 
 }  // namespace
 
-void add_tokenize(CLI::App& root, Action& chosen) {
+void add_tokenize(CommandTree& tree) {
   auto arguments = std::make_shared<TokenizeArguments>();
-  CLI::App* app = root.add_subcommand("tokenize", "Text on stdin to token ids on stdout, and back");
-  add_model_option(*app, arguments->model);
-  app->add_flag("--special", arguments->special,
-                "Recognise special tokens written in the text; otherwise they are plain characters");
-  app->add_flag("-0,--null-separated", arguments->null_separated,
-                "Several texts with NUL between them, a line of ids each");
-  app->add_flag("--decode", arguments->decode, "Ids on stdin to text on stdout")->excludes("--special");
-  app->footer(R"(The whole of stdin is the text, its last newline included. BOS and EOS are never added.
+  CommandLine line = tree.add("tokenize", "Text on stdin to token ids on stdout, and back");
+  line.flag("--special", arguments->special,
+            "Recognise special tokens written in the text; otherwise they are plain characters");
+  line.flag("-0,--null-separated", arguments->null_separated,
+            "Several texts with NUL between them, a line of ids each");
+  line.flag("--decode", arguments->decode, "Ids on stdin to text on stdout, special tokens included");
+  add_model_option(line, arguments->model);
+  line.footer(R"(The whole of stdin is the text, its last newline included. BOS and EOS are never added.
 
 Examples:
   printf 'Hello world' | honeycrisp tokenize -m smollm2
   printf 'one\0two' | honeycrisp tokenize -m model.gguf --null-separated
   echo 28120 905 | honeycrisp tokenize -m smollm2 --decode)");
-  app->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+  line.action([arguments] { return run(*arguments); });
 }
 
 }  // namespace honeycrisp::cli

@@ -1,7 +1,7 @@
 // Attend: append keys and values, attend by chunks of 256 positions at absolute multiples, merged left to right.
-// Pass 1 norms and rotates; pass 2 computes chunks; pass 3 finishes. With many rows a pass-2 item is a row and KV head
-// with all its chunks; with few rows (decoding) every chunk is an item of its own and pass 3 merges them. The chunks,
-// their order and so the bits are the same.
+// Pass 1 norms and rotates all rows. With many rows a pass-2 item is a row and KV head with all its chunks; with few
+// rows (decoding) every chunk is an item of its own and pass 3 merges them. A single row needs no pass 1: whoever
+// attends to its last chunk appends its key and value. The arithmetic, its order and so the bits are always the same.
 #include "backend/cpu/op_kernel.h"
 #include "base/check.h"
 #include "base/checked.h"
@@ -29,8 +29,9 @@ class AttendKernel final : public OpKernel {
         softmax_(softmax_floats(layer_.value_dim)) {}
 
   Needs needs() const override {
-    const size_t append = std::max(size_t{layer_.n_kv_heads} * layer_.key_dim, size_t{layer_.value_dim});
-    const size_t attend = n_queries_ * (kChunkPositions + 2 * softmax_);
+    const size_t head = std::max(layer_.key_dim, layer_.value_dim);
+    const size_t append = std::max(size_t{layer_.n_kv_heads} * layer_.key_dim, head);
+    const size_t attend = n_queries_ * (kChunkPositions + 2 * softmax_ + layer_.key_dim) + head;
     return {.queries_per_row = size_t{op_.n_heads} * layer_.key_dim,
             .thread_floats = round_up(std::max(append, attend), size_t{kLanes}),
             .softmax_floats = n_queries_ * softmax_};
@@ -38,18 +39,18 @@ class AttendKernel final : public OpKernel {
   uint32_t n_passes() const override { return kPasses; }
 
   size_t n_items(uint32_t pass, const StepState& s) const override {
-    const size_t pairs = size_t{s.n_rows} * layer_.n_kv_heads;
-    const bool split = splits_chunks(pairs, s.n_threads);
-    if (pass == kAppend) return s.n_rows;
+    const size_t pairs = n_pairs(s);
+    const bool split = splits_chunks(pairs, s);
+    if (pass == kAppend) return appends_while_attending(s) ? 0 : s.n_rows;
     if (pass == kChunks) return split ? pairs * s.n_chunks : pairs;
     return split ? pairs : 0;
   }
 
   void run(uint32_t pass, size_t begin, size_t end, const StepState& s, ThreadScratch& t) const override {
-    const bool split = splits_chunks(size_t{s.n_rows} * layer_.n_kv_heads, s.n_threads);
+    const bool split = splits_chunks(n_pairs(s), s);
     for (size_t item = begin; item < end; ++item) {
       switch (pass) {
-        case kAppend: append(item, s, t); break;
+        case kAppend: prepare_row(item, s, t); break;
         case kChunks: split ? attend_one_chunk(item, s, t) : attend_all_chunks(item, s, t); break;
         case kMerge: merge_chunks(item, s); break;
       }
@@ -64,58 +65,118 @@ class AttendKernel final : public OpKernel {
     return {op_.window != 0 && position >= op_.window ? position - op_.window + 1 : 0, position + 1};
   }
 
-  // ---- pass 1
-
-  void norm_and_rotate(const std::optional<Norm>& norm, float* x, uint32_t n_heads, uint32_t position,
-                       const StepState& s) const {
-    if (norm) {
-      const float* weight = norm->weight ? program_.vectors[*norm->weight].values.data() : nullptr;
-      const uint32_t all = n_heads * layer_.key_dim, run = op_.norm_whole_projection ? all : layer_.key_dim;
-      for (uint32_t i = 0; i < all; i += run) s.isa->rms_norm(x + i, run, weight, norm->eps, x + i);
-    }
-    if (op_.rope)
-      for (uint32_t h = 0; h < n_heads; ++h) s.ropes->rotate(*op_.rope, position, x + size_t{h} * layer_.key_dim);
+  size_t n_pairs(const StepState& s) const { return size_t{s.n_rows} * layer_.n_kv_heads; }
+  // Not with a norm over all heads together, which would be repeated for each of them; nor where the output overwrites
+  // what other heads have still to read.
+  bool appends_while_attending(const StepState& s) const {
+    const auto spoils = [&](const std::optional<program::Slice>& in) { return in && overlap(*in, op_.out); };
+    return s.n_rows == 1 && !op_.norm_whole_projection && !spoils(op_.q) && !spoils(op_.k) && !spoils(op_.v);
   }
 
-  void append(size_t row, const StepState& s, ThreadScratch& t) const {
-    const Row& r = s.batch->rows[row];
-    const size_t key_dim = layer_.key_dim, value_dim = layer_.value_dim;
-    float* q = queries(row, s);
-    const float* in = s.row(op_.q, row);
-    for (uint32_t h = 0; h < op_.n_heads; ++h)
-      std::memcpy(q + h * key_dim, in + h * key_dim * (op_.output_gate ? 2 : 1), key_dim * sizeof(float));
-    norm_and_rotate(op_.q_norm, q, op_.n_heads, r.position, s);
-    if (!op_.k) return;
+  // ---- keys, values and queries
 
-    const PageId page = s.batch->sequences[r.sequence].tables[layer_.pool][r.position / kPositionsPerPage];
-    const uint32_t in_page = r.position % kPositionsPerPage;
-    const float* v = s.row(op_.v ? *op_.v : *op_.k, row);
-    for (uint32_t h = 0; h < layer_.n_kv_heads; ++h) {
-      const float* value = v + h * value_dim;
-      if (op_.v_norm) {
-        const float* weight = op_.v_norm->weight ? program_.vectors[*op_.v_norm->weight].values.data() : nullptr;
-        s.isa->rms_norm(value, layer_.value_dim, weight, op_.v_norm->eps, t.floats);
-        value = t.floats;
-      }
-      s.cache->put_value(layer_, s.cache->values(layer_, page, h), in_page, value);
+  const float* weight(const Norm& norm) const {
+    return norm.weight ? program_.vectors[*norm.weight].values.data() : nullptr;
+  }
+  void norm_whole(const std::optional<Norm>& norm, float* x, uint32_t n_heads, const StepState& s) const {
+    if (norm && op_.norm_whole_projection) s.isa->rms_norm(x, n_heads * layer_.key_dim, weight(*norm), norm->eps, x);
+  }
+  // The norm of one head, if it has its own, and its rotation.
+  void finish_head(const std::optional<Norm>& norm, float* x, uint32_t position, const StepState& s) const {
+    if (norm && !op_.norm_whole_projection) s.isa->rms_norm(x, layer_.key_dim, weight(*norm), norm->eps, x);
+    if (op_.rope) s.ropes->rotate(*op_.rope, position, x);
+  }
+  void copy_query(size_t row, uint32_t head, const StepState& s, float* to) const {
+    const size_t stride = size_t{layer_.key_dim} * (op_.output_gate ? 2 : 1);
+    std::memcpy(to, s.row(op_.q, row) + head * stride, layer_.key_dim * sizeof(float));
+  }
+  void append_key(size_t row, uint32_t kv_head, const float* key, const StepState& s) const {
+    const Row& r = s.batch->rows[row];
+    s.cache->put_key(layer_, s.cache->keys(layer_, page_of(r, s), kv_head), r.position % kPositionsPerPage, key);
+  }
+  void append_value(size_t row, uint32_t kv_head, const StepState& s, float* scratch) const {
+    const Row& r = s.batch->rows[row];
+    const float* value = s.row(op_.v ? *op_.v : *op_.k, row) + size_t{kv_head} * layer_.value_dim;
+    if (op_.v_norm) {
+      s.isa->rms_norm(value, layer_.value_dim, weight(*op_.v_norm), op_.v_norm->eps, scratch);
+      value = scratch;
     }
+    s.cache->put_value(layer_, s.cache->values(layer_, page_of(r, s), kv_head), r.position % kPositionsPerPage, value);
+  }
+  PageId page_of(const Row& r, const StepState& s) const {
+    return s.batch->sequences[r.sequence].tables[layer_.pool][r.position / kPositionsPerPage];
+  }
+  float* shared_queries(size_t row, const StepState& s) const { return s.queries + row * op_.n_heads * layer_.key_dim; }
+
+  // Pass 1: all heads of a row.
+  void prepare_row(size_t row, const StepState& s, ThreadScratch& t) const {
+    const uint32_t position = s.batch->rows[row].position;
+    const size_t key_dim = layer_.key_dim;
+    float* q = shared_queries(row, s);
+    for (uint32_t h = 0; h < op_.n_heads; ++h) copy_query(row, h, s, q + h * key_dim);
+    norm_whole(op_.q_norm, q, op_.n_heads, s);
+    for (uint32_t h = 0; h < op_.n_heads; ++h) finish_head(op_.q_norm, q + h * key_dim, position, s);
+    if (!op_.k) return;
+    for (uint32_t h = 0; h < layer_.n_kv_heads; ++h) append_value(row, h, s, t.floats);
     float* k = t.floats;
     std::memcpy(k, s.row(*op_.k, row), layer_.n_kv_heads * key_dim * sizeof(float));
-    norm_and_rotate(op_.k_norm, k, layer_.n_kv_heads, r.position, s);
-    for (uint32_t h = 0; h < layer_.n_kv_heads; ++h)
-      s.cache->put_key(layer_, s.cache->keys(layer_, page, h), in_page, k + h * key_dim);
+    norm_whole(op_.k_norm, k, layer_.n_kv_heads, s);
+    for (uint32_t h = 0; h < layer_.n_kv_heads; ++h) {
+      finish_head(op_.k_norm, k + h * key_dim, position, s);
+      append_key(row, h, k + h * key_dim, s);
+    }
   }
 
-  float* queries(size_t row, const StepState& s) const { return s.queries + row * op_.n_heads * layer_.key_dim; }
+  // Instead of pass 1: the queries of one KV head to `queries`, and, for the one who attends to the row's own position,
+  // its key and value to the cache.
+  void prepare_head(size_t row, uint32_t kv_head, bool appends, const StepState& s, float* queries,
+                    float* scratch) const {
+    const uint32_t position = s.batch->rows[row].position;
+    for (uint32_t i = 0; i < n_queries_; ++i) {
+      float* q = queries + size_t{i} * layer_.key_dim;
+      copy_query(row, kv_head * n_queries_ + i, s, q);
+      finish_head(op_.q_norm, q, position, s);
+    }
+    if (!appends || !op_.k) return;
+    append_value(row, kv_head, s, scratch);
+    std::memcpy(scratch, s.row(*op_.k, row) + size_t{kv_head} * layer_.key_dim, layer_.key_dim * sizeof(float));
+    finish_head(op_.k_norm, scratch, position, s);
+    append_key(row, kv_head, scratch, s);
+  }
 
   // ---- pass 2
 
+  // The parts of a thread's floats.
+  struct Parts {
+    float* state;    // [n_queries][softmax]
+    float* part;     // the same, of a chunk to merge
+    float* scores;   // [n_queries][256]
+    float* queries;  // [n_queries][key_dim]
+    float* head;     // a key or a value
+  };
+  Parts parts(ThreadScratch& t) const {
+    Parts p{.state = t.floats, .part = {}, .scores = {}, .queries = {}, .head = {}};
+    p.part = p.state + n_queries_ * softmax_;
+    p.scores = p.part + n_queries_ * softmax_;
+    p.queries = p.scores + size_t{n_queries_} * kChunkPositions;
+    p.head = p.queries + size_t{n_queries_} * layer_.key_dim;
+    return p;
+  }
+
+  // The queries of a row and KV head, from pass 1 or made here; `chunk_is_last`: of those that the row sees.
+  const float* queries(size_t row, uint32_t kv_head, bool chunk_is_last, const StepState& s, const Parts& p) const {
+    if (!appends_while_attending(s)) return shared_queries(row, s) + size_t{kv_head} * n_queries_ * layer_.key_dim;
+    prepare_head(row, kv_head, chunk_is_last, s, p.queries, p.head);
+    return p.queries;
+  }
+
   // Chunk `chunk` of a row and KV head, to out [n_queries][softmax].
-  void attend_chunk(size_t row, uint32_t kv_head, uint32_t chunk, const StepState& s, float* scores, float* out) const {
+  void attend_chunk(size_t row, uint32_t kv_head, uint32_t chunk, const float* q, const StepState& s, float* scores,
+                    float* out) const {
     const Row& r = s.batch->rows[row];
     const Range range = visible(r.position);
     const uint32_t start = chunk * kChunkPositions;
-    AttendChunkArgs a{.queries = queries(row, s) + size_t{kv_head} * n_queries_ * layer_.key_dim,
+    AttendChunkArgs a{.queries = q,
                       .n_queries = n_queries_,
                       .key_dim = layer_.key_dim,
                       .value_dim = layer_.value_dim,
@@ -143,17 +204,16 @@ class AttendKernel final : public OpKernel {
     const size_t row = item / layer_.n_kv_heads;
     const auto kv_head = uint32_t(item % layer_.n_kv_heads);
     const Range range = visible(s.batch->rows[row].position);
-    float* state = t.floats;
-    float* part = state + n_queries_ * softmax_;
-    float* scores = part + n_queries_ * softmax_;
+    const Parts p = parts(t);
+    const float* q = queries(row, kv_head, true, s, p);
     const uint32_t first_chunk = range.first / kChunkPositions;
     for (uint32_t chunk = first_chunk; chunk * kChunkPositions < range.last; ++chunk) {
-      attend_chunk(row, kv_head, chunk, s, scores, chunk == first_chunk ? state : part);
+      attend_chunk(row, kv_head, chunk, q, s, p.scores, chunk == first_chunk ? p.state : p.part);
       if (chunk == first_chunk) continue;
       for (uint32_t i = 0; i < n_queries_; ++i)
-        s.isa->attend_merge(state + i * softmax_, part + i * softmax_, layer_.value_dim);
+        s.isa->attend_merge(p.state + i * softmax_, p.part + i * softmax_, layer_.value_dim);
     }
-    for (uint32_t i = 0; i < n_queries_; ++i) finish(row, kv_head * n_queries_ + i, state + i * softmax_, s);
+    for (uint32_t i = 0; i < n_queries_; ++i) finish(row, kv_head * n_queries_ + i, p.state + i * softmax_, s);
   }
 
   float* part_of(size_t pair, uint32_t chunk, const StepState& s) const {
@@ -165,7 +225,10 @@ class AttendKernel final : public OpKernel {
     const auto chunk = uint32_t(item % s.n_chunks);
     const Range range = visible(s.batch->rows[row].position);
     if (chunk < range.first / kChunkPositions || chunk * kChunkPositions >= range.last) return;
-    attend_chunk(row, uint32_t(pair % layer_.n_kv_heads), chunk, s, t.floats, part_of(pair, chunk, s));
+    const auto kv_head = uint32_t(pair % layer_.n_kv_heads);
+    const Parts p = parts(t);
+    const float* q = queries(row, kv_head, (chunk + 1) * kChunkPositions >= range.last, s, p);
+    attend_chunk(row, kv_head, chunk, q, s, p.scores, part_of(pair, chunk, s));
   }
 
   // ---- pass 3

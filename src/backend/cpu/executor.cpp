@@ -102,6 +102,7 @@ class CpuExecutor final : public Executor {
   RopeTables ropes_;
   Memory memory_, softmax_;
   uint64_t memory_bytes_ = 0, softmax_bytes_ = 0;
+  uint32_t chunk_capacity_ = 0;
   std::vector<float*> buffers_;
   std::vector<uint32_t> widths_, logit_rows_;
   std::vector<ThreadScratch> scratch_;
@@ -111,7 +112,7 @@ class CpuExecutor final : public Executor {
 Result<void> CpuExecutor::allocate_memory() {
   const uint64_t rows = options_.max_rows;
   Layout layout;
-  std::vector<size_t> buffers, tiles, panels[2], floats;
+  std::vector<size_t> buffers, tiles, own_groups, own_plain, panels[2], floats;
   for (const program::Buffer& b : program_.buffers) buffers.push_back(layout.add(rows, b.width, sizeof(float)));
   const size_t groups = layout.add(rows, needs_.groups_per_row, sizeof(ActivationGroup));
   const size_t plain = layout.add(rows, needs_.plain_per_row, sizeof(float));
@@ -119,6 +120,8 @@ Result<void> CpuExecutor::allocate_memory() {
   const size_t queries = layout.add(rows, needs_.queries_per_row, sizeof(float));
   for (uint32_t i = 0; i < pool_.size(); ++i) {
     tiles.push_back(layout.add(1, 1, sizeof(Tile)));
+    own_groups.push_back(layout.add(1, needs_.groups_per_row, sizeof(ActivationGroup)));
+    own_plain.push_back(layout.add(1, needs_.plain_per_row, sizeof(float)));
     for (auto& panel : panels) panel.push_back(layout.add(rows, kLanes, sizeof(float)));
     floats.push_back(layout.add(1, needs_.thread_floats, sizeof(float)));
   }
@@ -133,6 +136,8 @@ Result<void> CpuExecutor::allocate_memory() {
   for (const program::Buffer& b : program_.buffers) widths_.push_back(b.width);
   for (uint32_t i = 0; i < pool_.size(); ++i)
     scratch_.push_back({.tile = reinterpret_cast<Tile*>(memory_.get() + tiles[i]),
+                        .groups = reinterpret_cast<ActivationGroup*>(memory_.get() + own_groups[i]),
+                        .plain = floats_at(own_plain[i]),
                         .panel = {floats_at(panels[0][i]), floats_at(panels[1][i])},
                         .floats = floats_at(floats[i])});
   state_.buffers = buffers_.data();
@@ -147,7 +152,8 @@ Result<void> CpuExecutor::allocate_memory() {
 
 // Partial softmaxes of the few rows whose chunks are computed apart; grows with the context, by doubling.
 Result<void> CpuExecutor::reserve_chunks(uint32_t n_chunks) {
-  if (n_chunks <= state_.n_chunks) return {};
+  state_.n_chunks = n_chunks;
+  if (n_chunks <= chunk_capacity_) return {};
   const uint64_t doubled = std::bit_ceil(n_chunks);
   const size_t bytes = 2 * size_t{state_.n_threads} * doubled * needs_.softmax_floats * sizeof(float);
   Memory grown = allocate(bytes);
@@ -155,7 +161,7 @@ Result<void> CpuExecutor::reserve_chunks(uint32_t n_chunks) {
   softmax_ = std::move(grown);
   softmax_bytes_ = bytes;
   state_.softmax = reinterpret_cast<float*>(softmax_.get());
-  state_.n_chunks = uint32_t(doubled);
+  chunk_capacity_ = uint32_t(doubled);
   return {};
 }
 
@@ -176,7 +182,8 @@ Result<void> CpuExecutor::validate(const Batch& batch) const {
       // What a row reads: every page back to the window's edge. Rows before it checked theirs but for the newest.
       const uint32_t window = program_.pools[pool].window;
       const uint32_t last = r.position / kPositionsPerPage;
-      const bool follows = &r != batch.rows.data() && (&r)[-1].sequence == r.sequence;
+      const Row* before = &r == batch.rows.data() ? nullptr : &r - 1;
+      const bool follows = before && before->sequence == r.sequence && before->position + 1 == r.position;
       const uint32_t first = follows                              ? last
                              : window == 0 || r.position < window ? 0
                                                                   : (r.position - window + 1) / kPositionsPerPage;
@@ -220,6 +227,7 @@ void CpuExecutor::work(uint32_t thread) {
     for (uint32_t pass = 0; pass < kernel->n_passes(); ++pass) {
       const size_t n = kernel->n_items(pass, state_);
       if (n == 0) continue;
+      kernel->enter(pass, state_, scratch);
       const size_t range = std::max<size_t>(1, n / (kRangesPerThread * state_.n_threads));
       for (size_t i; (i = next_item_.fetch_add(range, std::memory_order_relaxed)) < n;)
         kernel->run(pass, i, std::min(i + range, n), state_, scratch);

@@ -27,14 +27,16 @@ struct Tiny {
   Program program;
   std::deque<std::vector<std::byte>> bytes;
   Random random{42};
+  bool plain;  // every weight f32
 
-  Tiny() {
+  explicit Tiny(bool all_f32 = false) : plain(all_f32) {
     buffer(kWidth);
     program.steps.push_back({Embed{matrix(Format::kF32, kVocabulary, kWidth), all(0), 1.0f}, "embed", {}});
     program.vocabulary = kVocabulary;
     program.n_layers = 1;
   }
   Matrix matrix(Format format, uint32_t rows, uint32_t cols) {
+    if (plain) format = Format::kF32;
     bytes.push_back(random_weights(random, format, uint64_t{rows} * cols));
     program.weights.push_back({.name = "w" + std::to_string(program.weights.size()),
                                .format = format,
@@ -69,7 +71,7 @@ struct Tiny {
   /// q, k, v of the input, an Attend with the case's changes, and its output added to the input.
   void attention(const std::function<void(Tiny&, Attend&)>& change, uint32_t window = 0) {
     program.caches.push_back({.n_kv_heads = kKvHeads, .key_dim = kHeadDim, .value_dim = kHeadDim, .window = window});
-    Attend a{.n_heads = kHeads, .q = {}, .scale = 0.3f};
+    Attend a{.n_heads = kHeads, .q = {}, .scale = 0.02f};
     a.cache = CacheId(program.caches.size() - 1);
     a.window = window;
     a.k = all(buffer(kKvHeads * kHeadDim));
@@ -178,7 +180,7 @@ const std::vector<Case>& cases() {
                        Residual{.x = t.all(0), .branch_scale = 0.4f, .post_norm = t.norm(kWidth)}},
                "residual");
        }},
-      {"attend_grouped_queries", [](Tiny& t) { attend_case(t, [](Tiny&, Attend&) {}); }, 600},
+      {"attend_grouped_queries", [](Tiny& t) { attend_case(t, [](Tiny&, Attend&) {}); }, 530},
       {"attend_head_norms_and_half_split_rope",
        [](Tiny& t) {
          attend_case(t, [](Tiny& tiny, Attend& a) {
@@ -208,7 +210,7 @@ const std::vector<Case>& cases() {
          });
        },
        80},
-      {"attend_window", [](Tiny& t) { t.attention([](Tiny&, Attend&) {}, 100); }, 600},
+      {"attend_window", [](Tiny& t) { t.attention([](Tiny&, Attend&) {}, 100); }, 530},
       {"attend_softcap_and_sinks",
        [](Tiny& t) {
          attend_case(t, [](Tiny& tiny, Attend& a) {
@@ -216,7 +218,7 @@ const std::vector<Case>& cases() {
            a.sinks = tiny.vector(kHeads, -2, 4);
          });
        },
-       300},
+       270},
       {"attend_output_gate", [](Tiny& t) { attend_case(t, [](Tiny&, Attend& a) { a.output_gate = true; }); }, 80},
       {"attend_reading_another_layer",
        [](Tiny& t) {
@@ -274,45 +276,61 @@ double relative_error(const std::vector<float>& a, const std::vector<float>& b) 
 
 class Programs : public ::testing::TestWithParam<size_t> {
  protected:
-  void SetUp() override {
-    case_.build(tiny_);
-    tiny_.finish();
-  }
   const Case& case_ = cases()[GetParam()];
-  Tiny tiny_;
+
+  Tiny build(bool plain) {
+    Tiny t(plain);
+    case_.build(t);
+    t.finish();
+    return t;
+  }
+  double error_against_reference(const Tiny& t, CacheType type) {
+    auto reference = reference_backend().compile(t.program, options(type));
+    EXPECT_TRUE(reference.has_value());
+    const std::vector<float> expected = all_logits(**reference, t.program, case_.positions, kMaxRows);
+    return relative_error(all_logits(*make(t, *available_isas()[0], 2, type), t.program, case_.positions, kMaxRows),
+                          expected);
+  }
 };
 
-TEST_P(Programs, agree_with_the_reference) {
-  // Rounding to a narrow cache type may fall the other way for a value near a tie: a step of 2^-11, or of 1/127.
+TEST_P(Programs, agree_with_the_reference_in_f32) {
+  EXPECT_LT(error_against_reference(build(true), CacheType::kF32), 2e-6);
+}
+
+TEST_P(Programs, agree_with_the_reference_in_quantized_weights_and_caches) {
+  // A product with 14-bit activations is off by 7e-5 to 1.3e-4; rounding to a narrow cache type may fall the other way
+  // for a value near a tie: a step of 2^-11, or of 1/127.
   const struct {
     CacheType type;
     double bar;
-  } kTypes[] = {{CacheType::kF32, 1e-4}, {CacheType::kF16, 2e-4}, {CacheType::kQ8_0, 2e-3}};
+  } kTypes[] = {{CacheType::kF32, 5e-4}, {CacheType::kF16, 5e-4}, {CacheType::kQ8_0, 3e-3}};
+  const Tiny t = build(false);
   for (const auto& type : kTypes) {
-    auto reference = reference_backend().compile(tiny_.program, options(type.type));
-    ASSERT_TRUE(reference.has_value());
-    const std::vector<float> expected = all_logits(**reference, tiny_.program, case_.positions, kMaxRows);
-    const auto executor = make(tiny_, *available_isas()[0], 2, type.type);
-    const std::vector<float> logits = all_logits(*executor, tiny_.program, case_.positions, kMaxRows);
-    EXPECT_LT(relative_error(logits, expected), type.bar) << to_string(type.type);
-    if (tiny_.program.caches.empty()) break;
+    EXPECT_LT(error_against_reference(t, type.type), type.bar) << to_string(type.type);
+    if (t.program.caches.empty()) break;
   }
 }
 
 TEST_P(Programs, have_the_same_bits_with_any_isa_threads_and_grouping) {
+  struct Run {
+    const Isa* isa;
+    uint32_t threads, chunk;
+  };
+  const Isa* best = available_isas()[0];
+  std::vector<Run> runs = {{best, 1, kMaxRows}, {best, 3, kMaxRows}, {best, 2, 1}, {best, 3, 7}};
+  for (const Isa* isa : available_isas()) runs.push_back({isa, 2, 33});
+  const Tiny t = build(false);
   for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0}) {
     std::vector<float> expected;
-    for (const Isa* isa : available_isas())
-      for (uint32_t threads : {1u, 2u, 3u})
-        for (uint32_t chunk : {kMaxRows, 1u, 7u}) {
-          if (std::string_view(isa->name) == "scalar" && threads != 2) continue;  // slow, and the same code
-          const auto executor = make(tiny_, *isa, threads, type);
-          const std::vector<float> logits = all_logits(*executor, tiny_.program, case_.positions, chunk);
-          if (expected.empty()) expected = logits;
-          EXPECT_TRUE(same_bits(logits, expected))
-              << to_string(type) << ", " << isa->name << ", " << threads << " threads, chunks of " << chunk;
-        }
-    if (tiny_.program.caches.empty()) break;
+    for (const Run& run : runs) {
+      if (run.chunk == 1 && type != CacheType::kF16) continue;  // many steps; what they test does not see the type
+      const auto executor = make(t, *run.isa, run.threads, type);
+      const std::vector<float> logits = all_logits(*executor, t.program, case_.positions, run.chunk);
+      if (expected.empty()) expected = logits;
+      EXPECT_TRUE(same_bits(logits, expected))
+          << to_string(type) << ", " << run.isa->name << ", " << run.threads << " threads, chunks of " << run.chunk;
+    }
+    if (t.program.caches.empty()) break;
   }
 }
 
@@ -394,8 +412,8 @@ TEST_F(CpuExecutor, the_plan_names_kernels_and_counts_passes) {
   ASSERT_EQ(plan.steps.size(), tiny_.program.steps.size());
   const std::string isa = available_isas()[0]->name;
   EXPECT_EQ(plan.steps[1].kernel, "project.q4_0." + isa);
-  EXPECT_EQ(plan.steps[1].launches, 2u);
-  EXPECT_EQ(plan.steps[1].barriers, 2u);
+  EXPECT_EQ(plan.steps[1].launches, 1u);  // one row: every thread prepares the input for itself
+  EXPECT_EQ(plan.steps[1].barriers, 1u);
   EXPECT_EQ(plan.steps[1].why_not_fast, "");
   EXPECT_EQ(plan.steps.back().kernel, "logits.q8_0." + isa);
 }

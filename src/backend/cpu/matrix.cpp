@@ -65,15 +65,16 @@ size_t MatrixKernel::scratch_floats() const {
 
 uint32_t MatrixKernel::panel_outputs(uint32_t panel) const { return std::min(kLanes, rows_ - panel * kLanes); }
 
-void MatrixKernel::multiply(uint32_t panel, uint32_t n_rows, const StepState& s, ThreadScratch& t, float* y) const {
+void MatrixKernel::multiply(uint32_t panel, const PreparedInput& x, uint32_t n_rows, const StepState& s,
+                            ThreadScratch& t, float* y) const {
   const std::byte* weights = data_ + uint64_t{panel} * kLanes * row_bytes_;
   const uint32_t n_outputs = panel_outputs(panel);
   MultiplyArgs args{.weights = reinterpret_cast<const uint8_t*>(weights),
                     .row_bytes = row_bytes_,
                     .n_outputs = n_outputs,
                     .cols = cols_,
-                    .groups = s.groups,
-                    .plain = s.plain,
+                    .groups = x.groups,
+                    .plain = x.plain,
                     .n_rows = n_rows,
                     .y = y,
                     .tile = t.tile};
@@ -107,15 +108,16 @@ Needs InputKernel::needs() const {
           .thread_floats = norms_ ? padded : 0};
 }
 
-void InputKernel::prepare(const float* x, uint32_t row, const StepState& s, ThreadScratch& t) const {
+void InputKernel::prepare(const float* x, uint32_t row, const PreparedInput& to, const StepState& s,
+                          ThreadScratch& t) const {
   if (norms_) {
     s.isa->rms_norm(x, cols_, norm_weight_, eps_, t.floats);
     x = t.floats;
   }
-  if (integers_) s.isa->quantize(x, cols_, s.groups + size_t{row} * (cols_ / kGroup));
+  if (integers_) s.isa->quantize(x, cols_, to.groups + size_t{row} * (cols_ / kGroup));
   if (floats_) {
     const size_t padded = round_up(cols_, kLanes);
-    float* plain = s.plain + row * padded;
+    float* plain = to.plain + row * padded;
     std::memcpy(plain, x, cols_ * sizeof(float));
     std::fill(plain + cols_, plain + padded, 0.0f);
   }

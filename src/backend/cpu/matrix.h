@@ -7,6 +7,14 @@
 
 namespace honeycrisp::backend::cpu {
 
+/// Rows of an input in the forms that matrices take: all of a step's, or one row that a thread made for itself.
+struct PreparedInput {
+  ActivationGroup* groups;  // [rows][cols / 32]
+  float* plain;             // [rows][cols rounded up to 16]
+};
+inline PreparedInput shared_input(const StepState& s) { return {s.groups, s.plain}; }
+inline PreparedInput own_input(const ThreadScratch& t) { return {t.groups, t.plain}; }
+
 class MatrixKernel {
  public:
   /// Error: an integer tensor type, which is no weight.
@@ -20,8 +28,9 @@ class MatrixKernel {
   /// Floats of scratch that multiply() needs.
   size_t scratch_floats() const;
 
-  /// y [n_rows][16] = outputs [16 panel, …) of every prepared row. Lanes past the last output are unspecified.
-  void multiply(uint32_t panel, uint32_t n_rows, const StepState& s, ThreadScratch& t, float* y) const;
+  /// y [n_rows][16] = outputs [16 panel, …) of every row of x. Lanes past the last output are unspecified.
+  void multiply(uint32_t panel, const PreparedInput& x, uint32_t n_rows, const StepState& s, ThreadScratch& t,
+                float* y) const;
   uint32_t panel_outputs(uint32_t panel) const;
 
  private:
@@ -40,8 +49,8 @@ class InputKernel {
               std::span<const MatrixKernel> matrices);
 
   Needs needs() const;
-  /// Prepares `x` [cols] as row `row` of StepState::groups and plain.
-  void prepare(const float* x, uint32_t row, const StepState& s, ThreadScratch& t) const;
+  /// Prepares `x` [cols] as row `row` of `to`.
+  void prepare(const float* x, uint32_t row, const PreparedInput& to, const StepState& s, ThreadScratch& t) const;
 
  private:
   const float* norm_weight_ = nullptr;

@@ -39,12 +39,17 @@ struct Problem {
     const size_t padded = round_up(w.cols, kLanes);
     std::vector<float> plain(n_rows * padded), floats(matrix->scratch_floats()), y(n_rows * kLanes);
     Tile tile;
-    StepState s{.isa = &isa, .n_rows = n_rows, .groups = groups.data(), .plain = plain.data()};
-    ThreadScratch t{.tile = &tile, .panel = {}, .floats = floats.data()};
-    for (uint32_t row = 0; row < n_rows; ++row) input.prepare(x.data() + size_t{first + row} * w.cols, row, s, t);
+    StepState s{
+        .isa = &isa,
+        .n_rows = n_rows,
+    };
+    const PreparedInput prepared{groups.data(), plain.data()};
+    ThreadScratch t{.tile = &tile, .floats = floats.data()};
+    for (uint32_t row = 0; row < n_rows; ++row)
+      input.prepare(x.data() + size_t{first + row} * w.cols, row, prepared, s, t);
     std::vector<float> out(size_t{n_rows} * w.rows);
     for (uint32_t panel = 0; panel < matrix->n_panels(); ++panel) {
-      matrix->multiply(panel, n_rows, s, t, y.data());
+      matrix->multiply(panel, prepared, n_rows, s, t, y.data());
       for (uint32_t row = 0; row < n_rows; ++row)
         std::copy_n(y.data() + row * kLanes, matrix->panel_outputs(panel), &out[row * w.rows + panel * kLanes]);
     }

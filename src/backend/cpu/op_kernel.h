@@ -27,8 +27,10 @@ struct Needs {
 
 struct ThreadScratch {
   Tile* tile;
-  float* panel[2];  // [max_rows][16]
-  float* floats;    // [Needs::thread_floats]
+  ActivationGroup* groups;  // [Needs::groups_per_row]: one row's input, prepared by this thread for itself
+  float* plain;             // [Needs::plain_per_row], the same
+  float* panel[2];          // [max_rows][16]
+  float* floats;            // [Needs::thread_floats]
 };
 
 /// The running step.
@@ -63,6 +65,8 @@ class OpKernel {
 
   virtual Needs needs() const = 0;
   virtual uint32_t n_passes() const = 0;
+  /// What every thread does for itself before it takes items of the pass. Reads nothing that the pass writes.
+  virtual void enter(uint32_t, const StepState&, ThreadScratch&) const {}
   /// How many items the pass has; 0 skips it without a barrier.
   virtual size_t n_items(uint32_t pass, const StepState& s) const = 0;
   virtual void run(uint32_t pass, size_t begin, size_t end, const StepState& s, ThreadScratch& t) const = 0;
@@ -82,8 +86,14 @@ Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, c
 Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::Logits& op,
                                               const Isa& isa);
 
-/// Whether few (row, KV head) pairs make attention compute the chunks of a pair on several threads. Never changes a
-/// bit.
-inline bool splits_chunks(size_t n_pairs, uint32_t n_threads) { return n_threads > 1 && n_pairs < 2 * n_threads; }
+/// Whether two slices have a column in common.
+inline bool overlap(const program::Slice& a, const program::Slice& b) {
+  return a.buffer == b.buffer && a.column < b.column + b.width && b.column < a.column + a.width;
+}
+
+/// Whether attention computes the chunks of a (row, KV head) pair on several threads. Never changes a bit.
+inline bool splits_chunks(size_t n_pairs, const StepState& s) {
+  return s.n_threads > 1 && s.n_chunks > 1 && n_pairs < 2 * size_t{s.n_threads};
+}
 
 }  // namespace honeycrisp::backend::cpu

@@ -24,6 +24,15 @@ bool norms_outputs(const Project& op) {
   return false;
 }
 
+// Whether an ending that is applied in the multiplying pass writes columns of the input.
+bool overwrites_input(const Project& op) {
+  if (norms_outputs(op)) return false;
+  if (const auto* gate = std::get_if<Gate>(&op.ending)) return overlap(gate->out, op.in);
+  if (const auto* residual = std::get_if<Residual>(&op.ending)) return overlap(residual->x, op.in);
+  const auto& outs = std::get<Store>(op.ending).outs;
+  return std::any_of(outs.begin(), outs.end(), [&](const auto& out) { return overlap(out, op.in); });
+}
+
 class ProjectKernel final : public OpKernel {
  public:
   ProjectKernel(const program::Program& program, const Project& op, std::vector<MatrixKernel> matrices)
@@ -32,6 +41,7 @@ class ProjectKernel final : public OpKernel {
         matrices_(std::move(matrices)),
         input_(program, op.input_norm, op.in.width, matrices_),
         finishes_(norms_outputs(op)),
+        overwrites_input_(overwrites_input(op)),
         pairs_(std::holds_alternative<Gate>(op.ending) && !std::get<Gate>(op.ending).operand) {
     for (const MatrixKernel& m : matrices_) width_ += m.rows();
   }
@@ -44,6 +54,7 @@ class ProjectKernel final : public OpKernel {
   }
   uint32_t n_passes() const override { return finishes_ ? 3 : 2; }
   size_t n_items(uint32_t pass, const StepState& s) const override {
+    if (pass == kPrepare && prepares_alone(s)) return 0;
     if (pass != kMultiply) return s.n_rows;
     if (pairs_) return matrices_[0].n_panels();
     size_t panels = 0;
@@ -53,10 +64,13 @@ class ProjectKernel final : public OpKernel {
   std::string variant() const override { return format_names(matrices_); }
   std::string why_not_fast() const override { return unpacked_formats(matrices_); }
 
+  void enter(uint32_t pass, const StepState& s, ThreadScratch& t) const override {
+    if (pass == kMultiply && prepares_alone(s)) input_.prepare(s.row(op_.in, 0), 0, own_input(t), s, t);
+  }
   void run(uint32_t pass, size_t begin, size_t end, const StepState& s, ThreadScratch& t) const override {
     for (size_t item = begin; item < end; ++item) {
       switch (pass) {
-        case kPrepare: input_.prepare(s.row(op_.in, item), uint32_t(item), s, t); break;
+        case kPrepare: input_.prepare(s.row(op_.in, item), uint32_t(item), shared_input(s), s, t); break;
         case kMultiply: multiply(item, s, t); break;
         case kFinish: std::visit([&](const auto& ending) { finish(ending, item, s); }, op_.ending); break;
       }
@@ -64,6 +78,10 @@ class ProjectKernel final : public OpKernel {
   }
 
  private:
+  // One row is prepared by every thread for itself: quicker than to wait for the one that would do it for all. Not
+  // where the outputs overwrite the input, which a slower thread may still be reading.
+  bool prepares_alone(const StepState& s) const { return s.n_rows == 1 && !overwrites_input_; }
+
   // Panel `item` counted over all matrices, or of both matrices of a gate.
   void multiply(size_t item, const StepState& s, ThreadScratch& t) const {
     if (pairs_) {
@@ -86,7 +104,7 @@ class ProjectKernel final : public OpKernel {
 
   void multiply_panel(size_t matrix, uint32_t panel, const StepState& s, ThreadScratch& t, float* y) const {
     const MatrixKernel& m = matrices_[matrix];
-    m.multiply(panel, s.n_rows, s, t, y);
+    m.multiply(panel, prepares_alone(s) ? own_input(t) : shared_input(s), s.n_rows, s, t, y);
     if (!op_.biases[matrix]) return;
     const float* bias = program_.vectors[*op_.biases[matrix]].values.data() + panel * kLanes;
     const uint32_t count = m.panel_outputs(panel);
@@ -155,7 +173,8 @@ class ProjectKernel final : public OpKernel {
   const Project& op_;
   std::vector<MatrixKernel> matrices_;
   InputKernel input_;
-  bool finishes_;     // the ending needs whole output rows
+  bool finishes_;  // the ending needs whole output rows
+  bool overwrites_input_;
   bool pairs_;        // a gate of two matrices: one item is a panel of both
   size_t width_ = 0;  // outputs of all matrices
 };

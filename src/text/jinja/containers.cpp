@@ -233,7 +233,9 @@ std::vector<Value> iterate(Runtime& runtime, const Value& value) {
       items.reserve(text.length());
       for (size_t i = 0; i < text.size();) {
         const size_t size = code_point_size(text.bytes(), i);
-        items.emplace_back(slice_text(runtime.budget(), value.text_ptr(), i, i + size));
+        TextBuilder character(runtime.budget());  // plain, also of markup
+        character.append(text, i, i + size);
+        items.emplace_back(character.finish());
         i += size;
       }
       return items;

@@ -325,7 +325,8 @@ class PercentFormatter {
       copied = append_conversion(out, bytes, i + 1);
     }
     out.append(text, copied, bytes.size());
-    const bool is_mapping = arguments_.is(Kind::kDict) || arguments_.is(Kind::kList);
+    // Python asks for __getitem__, which an undefined value has too.
+    const bool is_mapping = arguments_.is(Kind::kDict) || arguments_.is(Kind::kList) || arguments_.is_undefined();
     const size_t count = arguments_.is(Kind::kTuple) ? arguments_.items().size() : 1;
     if (!is_mapping && next_ < count) raise("not all arguments converted during string formatting");
   }

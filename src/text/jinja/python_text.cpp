@@ -4,6 +4,7 @@
 #include "text/jinja/ast.h"
 #include "text/jinja/escape.h"
 #include "text/jinja/operators.h"
+#include "text/jinja/stable_sort.h"
 #include "text/jinja/unicode.h"
 
 #include <algorithm>
@@ -191,7 +192,7 @@ class JsonWriter {
     entries.reserve(dict.size());
     for (const auto& entry : dict.entries()) entries.push_back(&entry);
     if (style_.sort_keys) {
-      std::ranges::stable_sort(entries, [&](const Dict::Entry* a, const Dict::Entry* b) {
+      stable_sort(entries, [&](const Dict::Entry* a, const Dict::Entry* b) {
         return compare(runtime_, a->key, b->key, "<").value_or(0) < 0;
       });
     }

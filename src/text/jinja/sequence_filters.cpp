@@ -3,10 +3,10 @@
 #include "text/jinja/builtins.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/python_text.h"
+#include "text/jinja/stable_sort.h"
 #include "text/jinja/string_ops.h"
 
 #include <algorithm>
-#include <variant>
 
 namespace honeycrisp::text::jinja {
 namespace {
@@ -53,7 +53,7 @@ struct Keyed {
 };
 /// Stable; with `reverse` too, as Python's sorted.
 void sort_keyed(Runtime& r, std::vector<Keyed>& items, bool reverse) {
-  std::ranges::stable_sort(items, [&](const Keyed& a, const Keyed& b) {
+  stable_sort(items, [&](const Keyed& a, const Keyed& b) {
     return compare(r, reverse ? b.key : a.key, reverse ? a.key : b.key, "<").value_or(0) < 0;
   });
 }

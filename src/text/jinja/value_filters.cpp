@@ -5,6 +5,7 @@
 #include "text/jinja/escape.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/python_text.h"
+#include "text/jinja/stable_sort.h"
 #include "text/jinja/string_ops.h"
 #include "text/jinja/unicode.h"
 
@@ -175,14 +176,14 @@ Value filter_indent(Runtime& r, Bound& a) {
 }
 
 Value filter_truncate(Runtime& r, Bound& a) {
-  const TextPtr text = a.text(0);
   const int64_t limit = a.integer(1, 255), leeway = a.has_value(4) ? a.integer(4) : 5;
   const TextPtr end = a.has(3) ? a.text(3) : std::make_shared<const Text>("...");
   const auto end_length = static_cast<int64_t>(end->length());
   if (limit < end_length) raise("expected length >= {}, got {}", end_length, limit);
   if (leeway < 0) raise("expected leeway >= 0, got {}", leeway);
-  if (static_cast<int64_t>(text->length()) <= limit || static_cast<int64_t>(text->length()) - limit <= leeway)
-    return text;
+  const int64_t size = filter_length(r, a).as_int();
+  if (size <= limit || size - limit <= leeway) return a[0];  // whatever it is
+  const TextPtr text = a.text(0);
   size_t cut = text->offset_of(static_cast<size_t>(limit - end_length));
   if (!a.boolean(2, false)) {
     const size_t space = cut == 0 ? std::string_view::npos : text->bytes().rfind(' ', cut - 1);
@@ -210,19 +211,21 @@ Value filter_wordcount(Runtime& r, Bound& a) {
   return words;
 }
 
+/// Where Python's textwrap breaks: ASCII white space, so that U+00A0 holds.
+bool is_wrap_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
 /// Greedy filling of lines, at spaces; words longer than a line are cut if `breaks_long_words`.
 void wrap_line(Runtime& r, TextBuilder& out, const TextPtr& line, size_t width, bool breaks_long_words,
                const Text& newline) {
   std::vector<std::pair<size_t, size_t>> chunks;  // alternately words and runs of spaces, as bytes
   for (size_t i = 0; i < line->size();) {
     const size_t begin = i;
-    const bool spaces = is_space(decode_utf8(line->bytes(), i).code_point);
-    while (i < line->size() && is_space(decode_utf8(line->bytes(), i).code_point) == spaces)
-      i += code_point_size(line->bytes(), i);
+    const bool spaces = is_wrap_space(line->bytes()[i]);
+    while (i < line->size() && is_wrap_space(line->bytes()[i]) == spaces) i += code_point_size(line->bytes(), i);
     chunks.emplace_back(begin, i);
   }
   const auto length_of = [&](size_t begin, size_t end) { return line->index_of(end) - line->index_of(begin); };
-  const auto is_blank = [&](size_t at) { return is_space(decode_utf8(line->bytes(), chunks[at].first).code_point); };
+  const auto is_blank = [&](size_t at) { return is_wrap_space(line->bytes()[chunks[at].first]); };
   bool is_first_line = true;
   for (size_t at = 0; at < chunks.size();) {
     r.budget().step(line->size() / 16 + 1);
@@ -402,7 +405,7 @@ Value sorted_dicts(Runtime& r, const Value& value) {
   }
   if (!value.is(Kind::kDict)) return value;
   std::vector<Dict::Entry> entries(value.as_dict().entries().begin(), value.as_dict().entries().end());
-  std::ranges::stable_sort(entries, [&](const Dict::Entry& x, const Dict::Entry& y) {
+  stable_sort(entries, [&](const Dict::Entry& x, const Dict::Entry& y) {
     const bool is_ordered = x.key.kind() == y.key.kind() || (x.key.is_number() && y.key.is_number());
     return is_ordered ? compare(r, x.key, y.key, "<").value_or(0) < 0 : type_name(x.key) < type_name(y.key);
   });

@@ -43,9 +43,11 @@ HC_INLINE Floats gelu_tanh(Floats x) {
   const Floats bounded = max(select_less(broadcast(14.0f), x, broadcast(14.0f), x), broadcast(-14.0f));
   const Floats b = add(bounded, sub(x, x));  // max() drops a NaN
   const Floats square = mul(b, b), square_rest = fma(b, b, negate(square));
-  const Floats p = fma(c2, square, c1);
-  Floats p_rest = fma(c2, square, sub(c1, p));
-  p_rest = add(p_rest, fma(c2, square_rest, fma(c2_rest, square, c1_rest)));
+  const Floats m = mul(c2, square), m_rest = fma(c2, square, negate(m));
+  const Floats p = add(m, c1), c1_in_p = sub(p, m);  // and what is lost in the sum (Knuth's TwoSum)
+  const Floats sum_rest = add(sub(m, sub(p, c1_in_p)), sub(c1, c1_in_p));
+  const Floats c_rest = fma(c2, square_rest, fma(c2_rest, square, c1_rest));
+  const Floats p_rest = add(add(sum_rest, m_rest), c_rest);
   const Floats z = mul(b, p), z_rest = fma(b, p_rest, fma(b, p, negate(z)));
   const Floats magnitude = absolute(z);
   const Floats rest = select_less(z, broadcast(0.0f), negate(z_rest), z_rest);

@@ -7,7 +7,12 @@ template <class Format>
 static void unpack_tile(const MultiplyArgs& a, uint32_t first_group, uint32_t n_groups) {
   using Block = typename Format::Block;
   Tile& t = *a.tile;
-  for (uint32_t g = 0; g < n_groups; ++g) {
+  // The panel's rows lie one after another, but are read side by side, which the hardware does not foresee. Each group
+  // fetches its share of the next panel.
+  constexpr size_t kBytesPerGroup = kLanes * sizeof(Block) / Format::kGroupsPerBlock;
+  const uint8_t* ahead = a.weights + kLanes * a.row_bytes + first_group * kBytesPerGroup;
+  for (uint32_t g = 0; g < n_groups; ++g, ahead += kBytesPerGroup) {
+    for (size_t line = 0; line < kBytesPerGroup; line += 64) __builtin_prefetch(ahead + line);
     const uint32_t group = first_group + g, within = group % Format::kGroupsPerBlock;
     const Block* blocks[kLanes];
     for (uint32_t r = 0; r < kLanes; ++r) {  // a short panel repeats its last output
