@@ -56,6 +56,10 @@ std::string lower(std::string_view name) {
 
 }  // namespace
 
+uint32_t context_length(const CompileOptions& options) {
+  return options.max_positions != 0 ? options.max_positions : kMaxPositions;
+}
+
 MatVecPath mat_vec_path(const Program& program, const Step& step, const std::vector<bool>& packed) {
   const Parts parts = parts_of(step);
   const quant::Format format = program.weight(parts.matrices[0]).format;
@@ -110,10 +114,9 @@ StepMemory place_step_memory(const Program& program, const CompileOptions& optio
   for (const Step& step : program.steps) {
     if (const auto* a = std::get_if<Attend>(&step.op)) {
       const CacheLayer& cache = program.cache(*a);
-      const uint32_t positions = options.max_positions != 0 ? options.max_positions : kMaxPositions;
       queries = std::max<uint64_t>(queries, uint64_t{a->n_heads} * cache.key_dim);
-      partial_row = std::max<uint64_t>(
-          partial_row, uint64_t{a->n_heads} * (uint64_t{cache.value_dim} + 2) * ceil_div(positions, kAttentionChunk));
+      partial_row = std::max<uint64_t>(partial_row, uint64_t{a->n_heads} * (uint64_t{cache.value_dim} + 2) *
+                                                        ceil_div(context_length(options), kAttentionChunk));
     }
     const Parts parts = parts_of(step);
     if (parts.matrices.empty()) continue;

@@ -3,7 +3,6 @@
 #include "backend/cuda/encoder.h"
 #include "backend/cuda/rope_tables.h"
 #include "base/checked.h"
-#include "base/log.h"
 
 #include <algorithm>
 #include <bit>
@@ -17,6 +16,7 @@ namespace {
 
 constexpr uint32_t kMostGraphRows = 8;
 constexpr size_t kMostGraphs = 64;
+constexpr uint64_t kFirstTableWords = 1024;
 
 // What a step sends to the device: arrays of max_rows each, then the page tables. In 32-bit words.
 class StepInputs {
@@ -33,13 +33,15 @@ class StepInputs {
     kArrays
   };
 
-  Result<void> allocate(uint32_t max_rows, uint32_t n_pools, uint64_t table_words) {
-    max_rows_ = max_rows;
-    n_pools_ = n_pools;
-    words_ = tables_at() + table_words;
-    HC_ASSIGN(device_, Memory::allocate(words_ * sizeof(uint32_t), "inputs of a step"));
-    HC_ASSIGN(host_, Memory::allocate(words_ * sizeof(uint32_t), "inputs of a step", Memory::Place::kHost));
-    return {};
+  static Result<StepInputs> make(uint32_t max_rows, uint32_t n_pools, uint64_t table_words) {
+    StepInputs inputs;
+    inputs.max_rows_ = max_rows;
+    inputs.n_pools_ = n_pools;
+    inputs.words_ = inputs.tables_at() + table_words;
+    const uint64_t bytes = inputs.words_ * sizeof(uint32_t);
+    HC_ASSIGN(inputs.device_, Memory::allocate(bytes, "inputs of a step"));
+    HC_ASSIGN(inputs.host_, Memory::allocate(bytes, "inputs of a step", Memory::Place::kHost));
+    return inputs;
   }
   uint64_t table_words() const { return words_ - tables_at(); }
 
@@ -109,6 +111,7 @@ class CudaExecutor final : public Executor {
  private:
   using Shape = std::tuple<uint32_t, uint32_t, uint32_t>;  // rows, rows with logits, positions
 
+  Result<void> run(const Batch& batch, std::span<float> logits);
   Result<void> validate(const Batch& batch) const;
   Result<StepRows> take_in(const Batch& batch);
   Result<void> reserve_logits(uint64_t bytes);
@@ -143,7 +146,7 @@ Result<void> CudaExecutor::set_up() {
                 *needed, weights, places.layout.total(), options_.max_rows, room.first, room.second);
   HC_TRY(check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"));
   HC_ASSIGN(memory_, Memory::allocate(std::max<uint64_t>(places.layout.total(), 1), "buffers"));
-  HC_TRY(inputs_.allocate(options_.max_rows, uint32_t(program_.pools.size()), 1024));
+  HC_ASSIGN(inputs_, StepInputs::make(options_.max_rows, uint32_t(program_.pools.size()), kFirstTableWords));
   HC_ASSIGN(cache_, KvCache::make(program_, options_.cache_type, stream_));
   HC_ASSIGN(weights_, Weights::load(program_, options_, stream_));
   encoder_ = std::make_unique<Encoder>(program_, weights_, cache_, device_, std::move(places), memory_);
@@ -166,8 +169,8 @@ Result<void> CudaExecutor::validate(const Batch& batch) const {
     if (r.sequence >= batch.sequences.size()) return invalid("sequence {} of {}", r.sequence, batch.sequences.size());
     if (r.token < 0 || uint32_t(r.token) >= program_.vocabulary)
       return invalid("token {} is outside the vocabulary of {}", r.token, program_.vocabulary);
-    if (options_.max_positions != 0 && r.position >= options_.max_positions)
-      return invalid("position {} is outside the context of {}", r.position, options_.max_positions);
+    if (r.position >= context_length(options_))
+      return invalid("position {} is outside the context of {}", r.position, context_length(options_));
     for (uint32_t pool = 0; pool < program_.pools.size(); ++pool) {
       // What a row reads: every page back to the window's edge. Rows before it checked theirs but for the newest.
       const uint32_t window = program_.pools[pool].window, last = r.position / program::kPagePositions;
@@ -192,8 +195,7 @@ Result<StepRows> CudaExecutor::take_in(const Batch& batch) {
   rows.n_rows = uint32_t(batch.rows.size());
   for (const Row& r : batch.rows) rows.n_positions = std::max(rows.n_positions, r.position + 1);
   // Launches are sized for a power of two of chunks, so that a graph serves many positions.
-  const uint32_t most =
-      ceil_div(options_.max_positions != 0 ? options_.max_positions : rows.n_positions, program::kAttentionChunk);
+  const uint32_t most = ceil_div(context_length(options_), program::kAttentionChunk);
   rows.n_positions =
       std::min(std::bit_ceil(ceil_div(rows.n_positions, program::kAttentionChunk)), most) * program::kAttentionChunk;
   HC_ASSIGN(const bool moved, ropes_.reserve(rows.n_positions));
@@ -209,7 +211,7 @@ Result<StepRows> CudaExecutor::take_in(const Batch& batch) {
   if (table_words > UINT32_MAX) return invalid("page tables of {} entries", table_words);
   if (table_words > inputs_.table_words()) {
     graphs_.clear();
-    HC_TRY(inputs_.allocate(options_.max_rows, n_pools, std::bit_ceil(table_words)));
+    HC_ASSIGN(inputs_, StepInputs::make(options_.max_rows, n_pools, std::bit_ceil(table_words)));
   }
   for (size_t s = 0; s < batch.sequences.size(); ++s)
     for (uint32_t pool = 0; pool < n_pools; ++pool)
@@ -248,8 +250,10 @@ Result<StepRows> CudaExecutor::take_in(const Batch& batch) {
 Result<void> CudaExecutor::reserve_logits(uint64_t bytes) {
   if (bytes <= logits_.bytes()) return {};
   graphs_.clear();
-  HC_ASSIGN(logits_, Memory::allocate(bytes, "logits"));
-  HC_ASSIGN(logits_host_, Memory::allocate(bytes, "logits", Memory::Place::kHost));
+  HC_ASSIGN(Memory on_device, Memory::allocate(bytes, "logits"));
+  HC_ASSIGN(Memory on_host, Memory::allocate(bytes, "logits", Memory::Place::kHost));
+  logits_ = std::move(on_device);
+  logits_host_ = std::move(on_host);
   return {};
 }
 
@@ -283,6 +287,13 @@ Result<void> CudaExecutor::issue(const StepRows& rows) {
 
 Result<void> CudaExecutor::step(const Batch& batch, std::span<float> logits) {
   HC_TRY(std::exchange(pending_, {}));
+  auto done = run(batch, logits);
+  // What was issued before a failure may still read the step's inputs.
+  if (!done && cudaStreamSynchronize(stream_) != cudaSuccess) (void)cudaGetLastError();
+  return done;
+}
+
+Result<void> CudaExecutor::run(const Batch& batch, std::span<float> logits) {
   HC_TRY(validate(batch));
   const auto wanted =
       uint64_t(std::count_if(batch.rows.begin(), batch.rows.end(), [](const Row& r) { return r.wants_logits; }));

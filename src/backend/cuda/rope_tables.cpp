@@ -27,14 +27,16 @@ std::vector<float> make_table(const program::Rope& rope, uint32_t n_positions) {
 Result<bool> RopeTables::reserve(uint32_t n_positions) {
   if (n_positions <= n_positions_) return false;
   const uint32_t grown = std::max(kFirstPositions, std::bit_ceil(n_positions));
-  for (size_t id = 0; id < ropes_.size(); ++id) {
-    const std::vector<float> table = make_table(ropes_[id], grown);
+  std::vector<Memory> tables;
+  for (const program::Rope& rope : ropes_) {
+    const std::vector<float> table = make_table(rope, grown);
     HC_ASSIGN(Memory memory, Memory::allocate(table.size() * sizeof(float), "rope table"));
     HC_TRY(check_cuda(cudaMemcpy(memory.as(), table.data(), table.size() * sizeof(float), cudaMemcpyHostToDevice),
                       "uploading a rope table"));
-    tables_[id] = std::move(memory);
-    pointers_[id] = tables_[id].as<float>();
+    tables.push_back(std::move(memory));
   }
+  tables_ = std::move(tables);  // all or none: graphs hold the old pointers
+  for (size_t id = 0; id < ropes_.size(); ++id) pointers_[id] = tables_[id].as<float>();
   n_positions_ = grown;
   return true;
 }
