@@ -3,10 +3,12 @@
 #include "cli/command.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/messages.h"
+#include "cli/term/terminal.h"
 
 #include <CLI/CLI.hpp>
 #include <clocale>
 #include <new>
+#include <sstream>
 #include <string>
 
 namespace honeycrisp::cli {
@@ -67,7 +69,10 @@ int run_app(int argc, char** argv) {
   try {
     root.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version
-    return root.exit(e);
+    std::ostringstream text;
+    root.exit(e, text, text);
+    const Result<void> written = Output().write(text.str());
+    return written ? kExitOk : report(written.error());
   } catch (const CLI::ParseError& e) {
     const std::string command = command_path(parsed_subcommand(root));
     print_error(fmt::format("{} (see `{} --help`)", e.what(), command));

@@ -14,14 +14,6 @@ namespace {
 
 std::string shown(const std::string& text) { return "\"" + escape_for_display(text, 60) + "\""; }
 
-/// `check` in the form CLI11 calls it; its message begins with the option's names.
-auto named_check(const std::string& names, ValueCheck check) {
-  return [names, check = std::move(check)](const std::string& value) {
-    const std::string fault = check ? check(value) : "";
-    return fault.empty() ? fault : names + ": " + fault;
-  };
-}
-
 }  // namespace
 
 CommandLine CommandTree::add(const std::string& name, const std::string& description) {
@@ -43,17 +35,16 @@ void CommandLine::flag(const std::string& names, bool& value, const std::string&
 void CommandLine::text(const std::string& names, std::optional<std::string>& value, const std::string& type_name,
                        const std::string& description, Need need, ValueCheck check) {
   const auto set = [&value](const std::string& text) { value = text; };
-  finish(app_.add_option_function<std::string>(names, set, description), type_name, "")
-      .take_last()
-      ->required(need == Need::kRequired)
-      ->check(named_check(names, std::move(check)));
+  CLI::Option& option = finish(app_.add_option_function<std::string>(names, set, description), type_name, "");
+  option.take_last()->required(need == Need::kRequired);
+  if (check) option.check(std::move(check));
 }
 
 void CommandLine::texts(const std::string& names, std::vector<std::string>& values, const std::string& type_name,
                         const std::string& description, ValueCheck check) {
   CLI::Option& option = finish(app_.add_option(names, values, description), type_name, "");
   if (option.nonpositional()) option.allow_extra_args(false);
-  option.check(named_check(names, std::move(check)));
+  if (check) option.check(std::move(check));
 }
 
 void CommandLine::integer(const std::string& names, int64_t& value, int64_t least, int64_t most,

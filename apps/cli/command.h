@@ -29,7 +29,7 @@ inline constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as shells count
 using Action = std::function<Result<void>()>;
 /// Empty if all is well, else what is wrong with a value or a combination of options: wrong usage, exit code 2.
 using UsageCheck = std::function<std::string()>;
-using ValueCheck = std::function<std::string(const std::string& value)>;
+using ValueCheck = std::function<std::string(const std::string& value)>;  // the option is named before its text
 
 // Type names with a meaning to shell completion; choices are joined by |, others are only shown.
 inline constexpr const char* kTypeFile = "FILE";

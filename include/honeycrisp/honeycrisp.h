@@ -4,7 +4,8 @@
  * Functions that can fail return an hc_status and fill in `error` (which may be NULL). There is no global state.
  * Thread rule: an engine may be shared by threads; a session or sampler belongs to one thread at a time.
  * Buffers: a function that yields a number of items writes at most `capacity` of them and always reports how many
- * there are, so that a call with capacity 0 asks for the size. Text is UTF-8 with a length; no terminator is needed.
+ * there are, so that a call with capacity 0 (and no buffer) asks for the size. Text is UTF-8 with a length; no
+ * terminator is needed. Other pointers must not be NULL unless it is said.
  */
 #ifndef HONEYCRISP_HONEYCRISP_H
 #define HONEYCRISP_HONEYCRISP_H

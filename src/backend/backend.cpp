@@ -22,12 +22,6 @@ const CacheTypeInfo& info(CacheType type) { return kCacheTypes[size_t(type)]; }
 
 std::string_view to_string(CacheType type) { return info(type).name; }
 
-std::optional<CacheType> cache_type_from_name(std::string_view name) {
-  for (const CacheTypeInfo& t : kCacheTypes)
-    if (t.name == name) return t.type;
-  return std::nullopt;
-}
-
 uint64_t cache_bytes(CacheType type, uint64_t elements) {
   return elements / info(type).block_elements * info(type).block_bytes;
 }

@@ -7,7 +7,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,7 +22,6 @@ enum class Role : uint8_t { kPrompt, kGenerated };
 
 enum class CacheType : uint8_t { kF16, kF32, kQ8_0 };
 std::string_view to_string(CacheType type);
-std::optional<CacheType> cache_type_from_name(std::string_view name);
 /// Bytes of `elements` values (a multiple of 32 for q8_0) in the cache.
 uint64_t cache_bytes(CacheType type, uint64_t elements);
 /// Whether every pool's heads are whole blocks of the type; the error names the sizes.

@@ -17,10 +17,12 @@ std::span<const Backend* const> all_backends() {
 Result<const Backend*> find_backend(std::string_view name) {
   std::vector<std::string> names;
   for (const Backend* b : all_backends()) {
-    if (name == "auto" && b->available()) return b;
-    if (name == b->name()) {
-      HC_TRY(b->available());
-      return b;
+    if (name == "auto" || name == b->name()) {
+      const Result<void> available = b->available();
+      if (available) return b;
+      // A machine without the device is no fault; a setting that this backend cannot follow must not pick another.
+      if (name != "auto" || available.error().code != ErrorCode::kUnsupported)
+        return tl::unexpected<Error>(available.error());
     }
     names.emplace_back(b->name());
   }

@@ -10,7 +10,8 @@ namespace honeycrisp::backend {
 
 /// All backends of this build, best first.
 std::span<const Backend* const> all_backends();
-/// By name; "auto" is the first available one. The error lists the names.
+/// By name; "auto" is the first that this machine supports. Errors: an unknown name (lists the known ones), what
+/// available() says, for "auto" too unless it is kUnsupported.
 Result<const Backend*> find_backend(std::string_view name);
 
 }  // namespace honeycrisp::backend

@@ -7,14 +7,12 @@
 namespace honeycrisp {
 namespace {
 
-constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
-
 /// The template that a model file carries.
 Result<std::string_view> find_template(const Engine& engine) {
   const gguf::Metadata& metadata = engine.internals().file.metadata();
-  if (metadata.find(kTemplateKey) == nullptr)
+  if (metadata.find(engine::kChatTemplateKey) == nullptr)
     return fail(ErrorCode::kNotFound, "{} has no chat template: give one with --chat-template FILE", metadata.source());
-  return metadata.require_string(kTemplateKey);
+  return metadata.require_string(engine::kChatTemplateKey);
 }
 
 std::string token_text(const text::Tokenizer& tokenizer, std::optional<text::TokenId> token) {
@@ -53,10 +51,7 @@ Result<std::vector<Token>> ChatEncoder::Impl::encode(text::ChatInput input) cons
   HC_ASSIGN(const std::vector<text::Segment> segments, render(std::move(input)));
   const text::Tokenizer& tokenizer = engine->internals().tokenizer;
   HC_ASSIGN(std::vector<Token> tokens, tokenizer.encode(segments));
-  // Most templates write BOS themselves; a second one would cost quality.
-  const text::SpecialTokens& special = tokenizer.special();
-  if (special.add_bos && special.bos && (tokens.empty() || tokens.front() != *special.bos))
-    tokens.insert(tokens.begin(), *special.bos);
+  engine::prepend_bos(tokenizer.special(), tokens);  // most templates write it themselves
   return tokens;
 }
 

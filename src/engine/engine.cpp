@@ -10,7 +10,6 @@
 #include <honeycrisp/engine.h>
 
 #include <algorithm>
-#include <array>
 
 namespace honeycrisp {
 namespace {
@@ -57,7 +56,7 @@ ModelInfo describe(const engine::EngineParts& parts, uint32_t context) {
   ModelInfo info;
   info.path = parts.path;
   info.file_bytes = parts.file.file_bytes();
-  info.has_chat_template = parts.file.metadata().contains("tokenizer.chat_template");
+  info.has_chat_template = parts.file.metadata().contains(engine::kChatTemplateKey);
   info.name = escape_for_display(summary.name, kMaxNameBytes);
   info.architecture = summary.architecture;
   info.quantization = describe_quantization(parts.model.program);
@@ -81,11 +80,13 @@ Result<uint64_t> read_trained_context(const gguf::Metadata& metadata) {
 }  // namespace
 
 Result<KvType> parse_kv_type(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, KvType>, 3> kNames = {
-      {{"f16", KvType::kF16}, {"f32", KvType::kF32}, {"q8_0", KvType::kQ8_0}}};
-  for (const auto& [text, type] : kNames)
-    if (text == name) return type;
-  return invalid("KV cache type '{}' is unknown (there are: f16, f32, q8_0)", escape_for_display(name, 64));
+  std::string known;
+  for (const KvType type : {KvType::kF16, KvType::kF32, KvType::kQ8_0}) {
+    const std::string_view own_name = backend::to_string(engine::cache_type(type));
+    if (own_name == name) return type;
+    known.append(known.empty() ? "" : ", ").append(own_name);
+  }
+  return invalid("KV cache type '{}' is unknown (there are: {})", escape_for_display(name, 64), known);
 }
 
 std::vector<std::string> backend_names() {
@@ -103,7 +104,7 @@ Result<std::shared_ptr<Engine>> Engine::load(const std::string& path, EngineOpti
   HC_ASSIGN(const uint64_t trained_context, read_trained_context(file.metadata()));
   HC_ASSIGN(model::Model model, model::load(file, {.context = engine::resolve_context(options, trained_context)}));
   HC_ASSIGN(text::Tokenizer tokenizer, text::Tokenizer::load(file.metadata()));
-  for (const std::string& note : model.summary.notes) log_info("{}", note);
+  for (const std::string& note : model.summary.notes) log_warning("{}", note);
   return engine::assemble({.path = path,
                            .file = std::move(file),
                            .model = std::move(model),
@@ -151,6 +152,11 @@ Result<std::shared_ptr<Engine>> engine::assemble(EngineParts parts, const Engine
   return EngineFactory::make(std::move(parts), options);
 }
 
+void engine::prepend_bos(const text::SpecialTokens& special, std::vector<Token>& tokens) {
+  if (!special.add_bos || !special.bos) return;
+  if (tokens.empty() || tokens.front() != *special.bos) tokens.insert(tokens.begin(), *special.bos);
+}
+
 const ModelInfo& Engine::info() const { return impl_->info; }
 const Engine::Internals& Engine::internals() const { return *impl_->internals; }
 
@@ -160,9 +166,7 @@ Result<std::vector<Token>> Engine::tokenize(std::string_view text, bool parse_sp
 
 Result<std::vector<Token>> Engine::tokenize_prompt(std::string_view text, bool parse_special) const {
   HC_ASSIGN(std::vector<Token> tokens, tokenize(text, parse_special));
-  const text::SpecialTokens& special = impl_->parts.tokenizer.special();
-  if (special.add_bos && special.bos && (tokens.empty() || tokens.front() != *special.bos))
-    tokens.insert(tokens.begin(), *special.bos);
+  engine::prepend_bos(impl_->parts.tokenizer.special(), tokens);
   return tokens;
 }
 

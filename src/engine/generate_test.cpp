@@ -277,6 +277,13 @@ TEST(Session, threads_with_sessions_of_their_own_do_not_disturb_each_other) {
   EXPECT_EQ(wrong, 0);
 }
 
+TEST(KvTypes, are_known_by_the_names_of_the_backends) {
+  EXPECT_EQ(parse_kv_type("f16").value(), KvType::kF16);
+  EXPECT_EQ(parse_kv_type("f32").value(), KvType::kF32);
+  EXPECT_EQ(parse_kv_type("q8_0").value(), KvType::kQ8_0);
+  EXPECT_EQ(parse_kv_type("F16").error().message, "KV cache type 'F16' is unknown (there are: f16, f32, q8_0)");
+}
+
 TEST(Tokenize, a_raw_prompt_gets_exactly_one_bos) {
   const ToyEngine toy;
   EXPECT_EQ(toy->tokenize_prompt("a").value(), (std::vector<Token>{kBos, kSpaceA}));

@@ -20,6 +20,12 @@ struct Engine::Internals {
 
 namespace engine {
 
+/// Where a file keeps its chat template.
+inline constexpr std::string_view kChatTemplateKey = "tokenizer.chat_template";
+
+/// Puts BOS in front where the model asks for one and `tokens` do not begin with it: a second one would cost quality.
+void prepend_bos(const text::SpecialTokens& special, std::vector<Token>& tokens);
+
 /// Everything that load() reads before memory is taken.
 struct EngineParts {
   std::string path;

@@ -2,6 +2,7 @@
 
 #include "base/text_escape.h"
 
+#include <charconv>
 #include <cmath>
 
 namespace honeycrisp::model {
@@ -19,6 +20,25 @@ Result<uint32_t> in_range(const std::string& key, std::optional<int64_t> value, 
   if (*value < int64_t{low} || *value > int64_t{high})
     return invalid("{}: {} is outside {}..{}", key, *value, low, high);
   return uint32_t(*value);
+}
+
+/// The N of 'blk.N.…', if the tensor belongs to a layer.
+std::optional<uint64_t> layer_of(std::string_view tensor) {
+  constexpr std::string_view kPrefix = "blk.";
+  if (!tensor.starts_with(kPrefix)) return std::nullopt;
+  const char* const begin = tensor.data() + kPrefix.size();
+  uint64_t layer = 0;
+  const auto [end, fault] = std::from_chars(begin, tensor.data() + tensor.size(), layer);
+  if (fault != std::errc() || end == tensor.data() + tensor.size() || *end != '.') return std::nullopt;
+  return layer;
+}
+
+/// A count below the layers that are there would run, and answer nonsense.
+Result<void> check_layer_count(const gguf::File& file, const std::string& key, uint32_t n_layers) {
+  for (const gguf::Tensor& t : file.tensors())
+    if (const auto layer = layer_of(t.name); layer && *layer >= n_layers)
+      return invalid("{}: {} layers, but the file has tensor '{}'", key, n_layers, escape_for_display(t.name, 64));
+  return {};
 }
 
 }  // namespace
@@ -85,6 +105,7 @@ Result<Config> read_config(const gguf::File& file, const HyperParameters& hyper)
   if (c.n_layers > file.tensors().size())
     return invalid("{}: {} layers, but the file has only {} tensors", hyper.key("block_count"), c.n_layers,
                    file.tensors().size());
+  HC_TRY(check_layer_count(file, hyper.key("block_count"), c.n_layers));
   HC_ASSIGN(c.width, hyper.require("embedding_length", 1, kMaxWidth));
   HC_ASSIGN(c.trained_context, hyper.require("context_length", 1, kMaxContext));
   HC_ASSIGN(c.n_heads, hyper.per_layer("attention.head_count", c.n_layers, 1, kMaxHeads));

@@ -23,8 +23,7 @@ Result<RopeScaling> read_rope_scaling(const HyperParameters& hyper);
 
 struct RopeShape {
   bool interleaved = false;  // fixed by the architecture
-  uint32_t head_dim = 0;
-  uint32_t rotated = 0;  // lanes, the first of each head; even
+  uint32_t rotated = 0;      // lanes, the first of each head; even
   double base = 10000;
 };
 

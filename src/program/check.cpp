@@ -3,6 +3,7 @@
 #include "base/checked.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace honeycrisp::program {
 namespace {
@@ -17,8 +18,7 @@ class Checker {
   Result<void> run() {
     for (const Weight& w : program_.weights) HC_TRY(weight(w));
     for (const CacheLayer& c : program_.caches) HC_TRY(cache(c));
-    for (const Rope& r : program_.ropes)
-      if (r.inverse_frequency.empty()) return invalid("a rope table without pairs");
+    for (const Rope& r : program_.ropes) HC_TRY(rope_table(r));
     appended_.assign(program_.caches.size(), false);
     bool has_logits = false;
     for (const Step& step : program_.steps) {
@@ -47,6 +47,13 @@ class Checker {
 
   Result<void> cache(const CacheLayer& c) {
     if (c.n_kv_heads == 0 || c.key_dim == 0 || c.value_dim == 0) return invalid("a cache layer without a geometry");
+    return {};
+  }
+
+  Result<void> rope_table(const Rope& r) {
+    if (r.inverse_frequency.empty()) return invalid("a rope table without pairs");
+    for (const double frequency : r.inverse_frequency)
+      if (!std::isfinite(frequency)) return invalid("a rope table holds the frequency {}", frequency);
     return {};
   }
 
@@ -94,6 +101,13 @@ class Checker {
     std::fill(columns.begin() + s.column, columns.begin() + s.column + s.width, true);
     return {};
   }
+  // Attention may write one head while it still reads another. (A Project may overwrite its input.)
+  Result<void> apart(const Slice& input, const Slice& output) {
+    if (input.buffer != output.buffer || input.column + input.width <= output.column ||
+        output.column + output.width <= input.column)
+      return {};
+    return invalid("buffer {} is read and written in the same columns", program_.buffers[input.buffer].name);
+  }
   Result<void> width(const Slice& s, uint64_t expected, const char* what) {
     if (s.width != expected) return invalid("{}: {} columns, expected {}", what, s.width, expected);
     return {};
@@ -101,6 +115,8 @@ class Checker {
 
   Result<void> op(const Embed& e) {
     HC_TRY(matrix(e.table, e.out.width, "embedding table"));
+    if (e.table.rows < program_.vocabulary)
+      return invalid("an embedding of {} rows for a vocabulary of {}", e.table.rows, program_.vocabulary);
     return writes(e.out, "output");
   }
 
@@ -189,7 +205,10 @@ class Checker {
     if (a.sinks) HC_TRY(vector(*a.sinks, a.n_heads, "sinks"));
     if (!(a.softcap >= 0)) return invalid("softcap {} is not a number ≥ 0", a.softcap);
     HC_TRY(width(a.out, uint64_t{a.n_heads} * c.value_dim, "output"));
-    return writes(a.out, "output");
+    HC_TRY(writes(a.out, "output"));
+    for (const std::optional<Slice>& input : {std::optional(a.q), a.k, a.v})
+      if (input) HC_TRY(apart(*input, a.out));
+    return {};
   }
 
   Result<void> rope(RopeId id, uint32_t head_dim) {

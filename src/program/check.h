@@ -9,8 +9,9 @@ namespace honeycrisp::program {
 /// Groups the cache layers into pools of one geometry and window; fills in Program::pools and each CacheLayer's place.
 void assign_pools(Program& program);
 
-/// Verifies that every op's shapes, references and reads-after-writes hold. An error names the step. Backends may rely
-/// on a checked Program and only CHECK.
+/// Verifies that every op's shapes, references and reads-after-writes hold, that attention does not overwrite its own
+/// input, and that the embedding has a row for every logit. An error names the step. Backends may rely on a checked
+/// Program and only CHECK.
 Result<void> check(const Program& program);
 
 /// Bytes of weights that one row of a step reads in this op (an Embed reads one row of its table).

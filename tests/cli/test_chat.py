@@ -25,10 +25,14 @@ class ChatCase(Case):
 
 
 class InATerminal(ChatCase):
+    def ask(self, chat, message):
+        """Says something and waits for the next prompt: control keys mean something only to a waiting editor."""
+        chat.send(message + "\r")
+        chat.read_until(r"prefill \d+ tokens[^\n]*\n.*> ")
+
     def test_answers_and_leaves_on_end_of_input(self):
         chat = self.chat()
-        chat.send("hello\r")
-        chat.read_until(r"prefill \d+ tokens[^\n]*\n")
+        self.ask(chat, "hello")
         chat.send("\x04")
         self.assertEqual(chat.finish(), 0)
 
@@ -74,14 +78,13 @@ class InATerminal(ChatCase):
         chat.send("\x03")
         chat.read_until("> ")
         chat.send("\x03")
-        chat.read_until("Ctrl-D or /exit leaves")
+        chat.read_until("Ctrl-D or /exit leaves.*> ")
         chat.send("\x04")
         self.assertEqual(chat.finish(), 0)
 
     def test_history_is_private_and_comes_back(self):
         chat = self.chat()
-        chat.send("a memorable message\r")
-        chat.read_until("prefill")
+        self.ask(chat, "a memorable message")
         chat.send("\x04")
         self.assertEqual(chat.finish(), 0)
         history = self.folder / "state" / "honeycrisp" / "history"
@@ -96,7 +99,7 @@ class InATerminal(ChatCase):
     def test_line_editing_of_characters_beyond_ascii(self):
         chat = self.chat()
         chat.send("/système\x7f\x7f\r")
-        chat.read_until("unknown command /systè")
+        chat.read_until("unknown command /systè.*> ")
         chat.send("\x04")
         self.assertEqual(chat.finish(), 0)
 

@@ -1,9 +1,11 @@
 """Hostile and odd files as a model, in every command: one line of error, exit code 1, quickly, without a signal."""
 import os
+import resource
+import subprocess
 import time
 import unittest
 
-from support import SANITIZED, Case, hostile_folder
+from support import BINARY, DATA, SANITIZED, Case, chat_model, hostile_folder
 
 # Commands that open a model, as functions of its path.
 COMMANDS = {
@@ -71,6 +73,12 @@ class ModelFiles(Case):
         for path in ("/dev/null", "/dev/zero"):
             self.fail_with(1, "inspect", path, timeout=10)
 
+    def test_why_a_path_does_not_open_is_said(self):
+        os.symlink(self.folder / "loop", self.folder / "loop")
+        self.assertIn("symbolic links", self.fail_with(1, "inspect", str(self.folder / "loop")))
+        self.assertIn("`honeycrisp pull https://example.org/a.gguf`",
+                      self.fail_with(1, "inspect", "https://example.org/a.gguf"))
+
     def test_names_of_every_kind_are_opened(self):
         content = self.cases["valid"][0].read_bytes()
         for name in (b"with space.gguf", "🍎 naïve.gguf".encode(), b"new\nline.gguf", b"bad\xff\xfeutf8.gguf", b"-dash.gguf",
@@ -85,6 +93,26 @@ class ModelFiles(Case):
             os.truncate(path, 40)
             with self.subTest(name=name, broken=True):
                 self.fail_with(1, "run", "-m", path, "-p", "x")
+
+    def test_a_file_cut_short_while_it_is_in_use_is_an_error(self):
+        path = self.write("shrinking.gguf", chat_model(self.cases))
+        process = subprocess.Popen([BINARY, "chat", "-m", str(path), "-n", "2", "-t", "1"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env)
+        process.stdin.write(b"hi\n")
+        process.stdin.flush()
+        self.assertTrue(process.stdout.read(1))
+        os.truncate(path, 0)
+        errors = process.communicate(b"hi\n", timeout=60)[1]
+        self.assertEqual(process.returncode, 1, errors)
+        self.assertIn(b"--no-mmap", errors)
+
+    def test_a_limit_on_file_sizes_is_an_error(self):
+        out = self.folder / "logits.f32"
+        line = self.fail_with(1, "logits", "-m", str(DATA / "families" / "llama.gguf"), "--tokens",
+                              str(DATA / "families" / "llama.tokens.txt"), "--out", str(out),
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+        self.assertIn("File too large", line)
+        self.assertEqual(list(self.folder.glob("logits*")), [])
 
     def test_unreadable_file(self):
         path = self.write("secret.gguf", self.cases["valid"][0].read_bytes())

@@ -32,6 +32,14 @@ class Help(Case):
     def test_version(self):
         self.assertRegex(self.succeed("--version").decode(), r"^honeycrisp \d+\.\d+\.\d+\n$")
 
+    def test_help_that_cannot_be_written_is_an_error(self):
+        for arguments in (["--help"], ["--version"], ["run", "--help"]):
+            with open("/dev/full", "wb") as full:
+                result = subprocess.run([BINARY, *arguments], stdout=full, stderr=subprocess.PIPE, env=self.env,
+                                        check=False)
+            self.assertEqual(result.returncode, 1, arguments)
+            self.assertIn(b"cannot write to standard output", result.stderr)
+
     def test_help_does_not_touch_the_cache(self):
         self.succeed("--help")
         self.assertEqual(list(self.folder.iterdir()), [])

@@ -30,6 +30,16 @@ class Logits(Case):
             for threads in ("1", "2"):
                 self.assertEqual(self.logits("--chunk", chunk, "--threads", threads), whole, (chunk, threads))
 
+    def test_logits_that_are_not_finite_are_written_and_told(self):
+        with open(MODEL, "rb") as file:
+            content = file.read()
+        model = self.write("nan.gguf", content[:-4] + struct.pack("<f", float("nan")))
+        out = self.folder / "logits.f32"
+        result = self.run_binary("logits", "-m", str(model), "--tokens", str(TOKENS), "--out", str(out))
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stderr.decode(), r"^honeycrisp: warning: \d+ of \d+ logits are NaN or infinite\n$")
+        self.assertEqual(out.stat().st_size, GOLDEN.stat().st_size)
+
     def test_cache_type_is_f32_unless_said_otherwise(self):
         self.assertEqual(self.logits(), self.logits("--kv-type", "f32"))
         self.assertNotEqual(self.logits(), self.logits("--kv-type", "f16"))
@@ -37,6 +47,16 @@ class Logits(Case):
     def test_tokens_may_be_separated_by_any_white_space(self):
         tokens = self.write("tokens", "\n1\t2 \r\n 3")
         self.assertEqual(len(self.logits(tokens=tokens)) % 12, 0)
+
+    def test_tokens_from_a_pipe(self):
+        out = self.folder / "out"
+        self.succeed("logits", "-m", MODEL, "--tokens", "/dev/stdin", "--out", str(out), stdin=TOKENS.read_bytes())
+        self.assertEqual(out.read_bytes(), self.logits_of(TOKENS))
+
+    def logits_of(self, tokens):
+        out = self.folder / "again"
+        self.succeed("logits", "-m", MODEL, "--tokens", str(tokens), "--out", str(out))
+        return out.read_bytes()
 
     def test_bad_tokens_are_named(self):
         for text, word in (("", "no token ids"), ("1 x", '"x"'), ("-1", '"-1"'), ("1 99999999", "99999999"),

@@ -70,6 +70,13 @@ class Usage(Case):
     def test_a_token_outside_the_vocabulary_is_refused(self):
         self.assertIn("12345678", self.fail_with(1, "run", "-m", self.model, "-p", "x", "--logit-bias", "12345678:1"))
 
+    def test_an_unknown_instruction_set_is_refused_whatever_the_backend_was(self):
+        for backend in ("auto", "cpu"):
+            line = self.fail_with(1, "run", "-m", self.model, "-p", "x", "-n", "2", "--backend", backend,
+                                  env={**self.env, "HONEYCRISP_ISA": "pdp11"})
+            self.assertIn("HONEYCRISP_ISA", line)
+            self.assertIn("scalar", line)
+
     def test_empty_model_name(self):
         self.fail_with(1, "run", "-m", "", "-p", "x")
 

@@ -11,7 +11,7 @@ constexpr size_t kTemplateLimit = size_t(4) << 20;  // bytes
 }  // namespace
 
 Result<std::string> read_template(const std::string& path) {
-  HC_ASSIGN(std::string source, read_file(path, kTemplateLimit));
+  HC_ASSIGN(std::string source, read_user_file(path, kTemplateLimit));
   if (source.empty()) return invalid("{}: the chat template is empty", escape_for_display(path));
   return source;
 }

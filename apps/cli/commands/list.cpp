@@ -34,7 +34,7 @@ std::string as_table(const std::vector<StoredModel>& models) {
   std::string text = fmt::format("{:<{}}  {:>8}  {}\n", "NAME", width, "SIZE", "SOURCE");
   for (const StoredModel& model : models)
     text += fmt::format("{:<{}}  {:>8}  {}\n", escape_for_display(model.name), width, human_bytes(model.bytes),
-                        model.source.empty() ? "(put there by hand)" : escape_for_display(model.source, 200));
+                        model.source.empty() ? "(put there by hand)" : escape_for_display(model.source, 60));
   return text;
 }
 

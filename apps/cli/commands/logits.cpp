@@ -10,9 +10,11 @@
 #include "cli/term/progress.h"
 #include "cli/term/terminal.h"
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
@@ -36,7 +38,7 @@ struct LogitsArguments {
 };
 
 Result<std::vector<Token>> read_tokens(const std::string& path) {
-  HC_ASSIGN(const std::string text, read_file(path, kTokensLimit));
+  HC_ASSIGN(const std::string text, read_user_file(path, kTokensLimit));
   constexpr std::string_view kBlanks = " \t\r\n\v\f";
   std::vector<Token> tokens;
   for (size_t at = 0; (at = text.find_first_not_of(kBlanks, at)) != std::string::npos;) {
@@ -111,15 +113,20 @@ Result<void> run(LogitsArguments arguments) {
   ProgressBar bar("computing", ProgressBar::Rate::kNone, std::chrono::milliseconds(300));
   const size_t vocabulary = engine->info().vocabulary;
   std::vector<float> logits(std::min<size_t>(chunk, tokens.size()) * vocabulary);  // [chunk][vocabulary]
+  size_t not_finite = 0;
   for (size_t at = 0; at < tokens.size(); at += chunk) {
     if (interrupt_requested()) return Fail(ErrorCode::kCancelled, "");
     const auto piece = std::span(tokens).subspan(at, std::min<size_t>(chunk, tokens.size() - at));
     const auto rows = std::span(logits).first(piece.size() * vocabulary);
     HC_TRY(session.append_all_logits(piece, rows));
     HC_TRY(out.write(rows));
+    not_finite += size_t(std::ranges::count_if(rows, [](float logit) { return !std::isfinite(logit); }));
     bar.update(at + piece.size(), tokens.size());
   }
-  return out.finish();
+  HC_TRY(out.finish());
+  if (not_finite != 0)
+    print_warning(fmt::format("{} of {} logits are NaN or infinite", not_finite, tokens.size() * vocabulary));
+  return {};
 }
 
 }  // namespace

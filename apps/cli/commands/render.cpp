@@ -78,7 +78,7 @@ void set_special_tokens(const text::Tokenizer& tokenizer, jinja::Dict& variables
 }
 
 Result<void> run(const RenderArguments& arguments) {
-  HC_ASSIGN(const std::string text, read_file(*arguments.json_file, kJsonLimit));
+  HC_ASSIGN(const std::string text, read_user_file(*arguments.json_file, kJsonLimit));
   HC_ASSIGN(const json::object given, parse_variables(*arguments.json_file, text));
   // `transformers` always passes these, so templates may rely on them.
   jinja::Dict variables;

@@ -68,6 +68,16 @@ Result<std::string> read_file(const std::string& path, size_t limit) {
   return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
 }
 
+Result<std::string> read_user_file(const std::string& path, size_t limit) {
+  struct stat info{};
+  if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return read_file(path, limit);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return fail(ErrorCode::kIo, "{}: cannot open: {}", escape_for_display(path), std::strerror(errno));
+  Result<std::string> text = read_to_end(fd, escape_for_display(path), limit);
+  ::close(fd);
+  return text;
+}
+
 Result<void> write_file(const std::string& path, std::string_view bytes) {
   const std::string temporary = path + ".new";
   const auto failed = [&](const char* what) {

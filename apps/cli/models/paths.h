@@ -22,6 +22,8 @@ Result<void> create_folders(const std::string& path);
 
 /// Whole text of a regular file, at most `limit` bytes.
 Result<std::string> read_file(const std::string& path, size_t limit);
+/// The same for a file that the user names: a pipe or device (/dev/stdin, <(command)) is read to its end.
+Result<std::string> read_user_file(const std::string& path, size_t limit);
 /// Writes beside `path` first, then renames: readers see the old file or the new one.
 Result<void> write_file(const std::string& path, std::string_view bytes);
 

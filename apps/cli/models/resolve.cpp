@@ -6,6 +6,8 @@
 #include "cli/pull/pull.h"
 #include "cli/term/messages.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <vector>
@@ -35,6 +37,10 @@ Result<std::string> resolve_model(const std::string& argument) {
   const std::string shown = escape_for_display(argument, 300);
   if (struct stat info{}; ::stat(argument.c_str(), &info) == 0)
     return invalid("{}: is a directory, expected a GGUF file", shown);
+  else if (errno != ENOENT && errno != ENOTDIR)  // a loop of links, a folder that may not be searched
+    return fail(ErrorCode::kIo, "{}: cannot open: {}", shown, std::strerror(errno));
+  if (argument.find("://") != std::string::npos)
+    return fail(ErrorCode::kNotFound, "{0}: no such file; a URL is fetched first: `honeycrisp pull {0}`", shown);
   if (looks_like_path(argument)) return fail(ErrorCode::kNotFound, "{}: no such file", shown);
   if (find_named_model(argument) != nullptr)
     return fail(ErrorCode::kNotFound, "{0} has not been fetched yet: run `honeycrisp pull {0}`", argument);

@@ -19,6 +19,20 @@ extern "C" void on_interrupt(int) {
   if (end_now) ::_exit(kExitInterrupted);
 }
 
+// A page of a mapped file that cannot be read: the file was cut short, or its disk failed. There is no going on, but
+// the user learns why. Any other SIGBUS is a fault of ours: returning with the default action repeats it and dies of
+// it.
+extern "C" void on_bus_error(int signal, siginfo_t* info, void*) {
+  if (info->si_code != BUS_ADRERR) {
+    ::signal(signal, SIG_DFL);
+    return;
+  }
+  constexpr char kMessage[] =
+      "honeycrisp: the model's file was cut short or cannot be read any more (--no-mmap reads it into memory first)\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
+  ::_exit(kExitError);
+}
+
 }  // namespace
 
 void install_signal_handlers() {
@@ -28,6 +42,10 @@ void install_signal_handlers() {
   ::sigaction(SIGINT, &action, nullptr);
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, nullptr);
+  ::sigaction(SIGXFSZ, &action, nullptr);  // a limit on the size of files becomes an error of write()
+  action.sa_flags = SA_SIGINFO;
+  action.sa_sigaction = on_bus_error;
+  ::sigaction(SIGBUS, &action, nullptr);
 }
 
 bool interrupt_requested() { return g_requested != 0; }

@@ -80,16 +80,18 @@ Result<void> Output::write_untrusted(std::string_view text) {
   return terminal_ ? write(sanitize_for_terminal(text)) : write(text);
 }
 
-Result<std::string> read_stdin(size_t limit) {
+Result<std::string> read_stdin(size_t limit) { return read_to_end(STDIN_FILENO, "standard input", limit); }
+
+Result<std::string> read_to_end(int fd, const std::string& name, size_t limit) {
   std::string text;
   char buffer[65536];
   for (;;) {
-    const ssize_t n = ::read(STDIN_FILENO, buffer, sizeof buffer);
+    const ssize_t n = ::read(fd, buffer, sizeof buffer);
     if (n == 0) return text;
     if (n < 0 && errno == EINTR && !interrupt_requested()) continue;
     if (n < 0 && errno == EINTR) return Fail(ErrorCode::kCancelled, "");
-    if (n < 0) return fail(ErrorCode::kIo, "cannot read standard input: {}", std::strerror(errno));
-    if (text.size() + size_t(n) > limit) return invalid("standard input is longer than {} bytes", limit);
+    if (n < 0) return fail(ErrorCode::kIo, "{}: cannot read: {}", name, std::strerror(errno));
+    if (text.size() + size_t(n) > limit) return invalid("{} is longer than {} bytes", name, limit);
     text.append(buffer, size_t(n));
   }
 }

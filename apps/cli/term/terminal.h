@@ -42,7 +42,8 @@ class Output {
   bool terminal_;
 };
 
-/// All of stdin, up to `limit` bytes. Errors: i/o, more than the limit, interrupted.
+/// All that can be read, up to `limit` bytes; `name` is for messages. Errors: i/o, more than the limit, interrupted.
+Result<std::string> read_to_end(int fd, const std::string& name, size_t limit);
 Result<std::string> read_stdin(size_t limit);
 
 }  // namespace honeycrisp::cli

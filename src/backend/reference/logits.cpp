@@ -12,6 +12,7 @@ void run(StepState& state, const program::Logits& op) {
     rms_norm(state.program, op.norm, std::span(x).last(in.size()));
     ++rows;
   }
+  if (rows == 0) return;  // a chunk of a prompt: the table, often the largest matrix, need not be read
   multiply(state.program, op.table, x, rows, state.logits.data(), op.table.rows);
   for (float& v : state.logits) v = op.scale * softcap(op.softcap, v);
 }

@@ -16,7 +16,7 @@ constexpr uint32_t kLayersOf27B = 46;  // whose query scale is 1/√(width / hea
 Result<void> build_gemma2(const FamilyInput& in) {
   const Config& c = in.config;
   HC_ASSIGN(const uint32_t window, in.hyper.require("attention.sliding_window", 1, 1u << 30));
-  RopeShape shape{.interleaved = false, .head_dim = c.key_dim[0]};
+  RopeShape shape{.interleaved = false};
   HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim[0]));
   HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base", 10000, 1, 1e12));
   HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in.hyper));

@@ -37,7 +37,7 @@ Result<void> build_gemma3(const FamilyInput& in) {
   const Config& c = in.config;
   HC_ASSIGN(const uint32_t window, in.hyper.require("attention.sliding_window", 1, 1u << 30));
   HC_ASSIGN(const std::vector<bool> sliding, read_sliding(in));
-  RopeShape shape{.interleaved = false, .head_dim = c.key_dim[0]};
+  RopeShape shape{.interleaved = false};
   HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim[0]));
   HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in.hyper));
   HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base", kFullBase, 1, 1e12));

@@ -13,7 +13,7 @@ Result<void> build_llama(const FamilyInput& in) {
   HC_ASSIGN(const uint32_t experts, in.hyper.get("expert_count", 0, 0, 1u << 16));
   if (experts != 0)
     return unsupported("{}: mixtures of experts are not supported in this family", in.hyper.key("expert_count"));
-  RopeShape shape{.interleaved = true, .head_dim = c.key_dim[0]};
+  RopeShape shape{.interleaved = true};
   HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim[0]));
   HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base", 10000, 1, 1e12));
   HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in.hyper));

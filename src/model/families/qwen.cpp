@@ -11,7 +11,7 @@ namespace {
 
 Result<void> build_qwen(const FamilyInput& in, bool qk_norm) {
   const Config& c = in.config;
-  RopeShape shape{.interleaved = false, .head_dim = c.key_dim[0]};
+  RopeShape shape{.interleaved = false};
   HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim[0]));
   HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base", 10000, 1, 1e12));
   HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in.hyper));

@@ -27,10 +27,11 @@ struct BpeOptions {
 class Bpe {
  public:
   /// Reads `tokenizer.ggml.merges`. Errors: no such array of strings; a merge without a space, or whose parts or
-  /// result are not in the vocabulary. `vocabulary` must outlive this.
+  /// result are not in the vocabulary.
   static Result<Bpe> load(const gguf::Metadata& metadata, const Vocabulary& vocabulary, BpeOptions options);
 
   /// Appends the ids of `chunk`. A byte that no token stands for is left out, as the reference does.
+  /// `vocabulary` is the one that load() was given.
   void encode(const Vocabulary& vocabulary, std::string_view chunk, MergeQueue& queue, std::vector<TokenId>& ids) const;
 
  private:

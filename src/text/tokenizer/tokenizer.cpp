@@ -243,9 +243,8 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool with_special) c
   bool after_special = true;
   for (const TokenId id : ids) {
     if (!impl_->vocabulary.contains(id)) continue;
-    std::string_view piece;
     const std::string bytes = token_bytes(id, with_special);
-    piece = bytes;
+    std::string_view piece = bytes;
     const TokenType type = token_type(id);
     const bool is_special = impl_->is_hidden(id) || type == TokenType::kUserDefined;
     // The space that encode() put in front of text is taken away again.

@@ -25,7 +25,7 @@ Result<const Isa*> find_isa(std::string_view name) {
 Result<const Isa*> chosen_isa() {
   const char* name = std::getenv("HONEYCRISP_ISA");
   auto isa = find_isa(name ? name : "");
-  if (!isa) return fail(isa.error().code, "HONEYCRISP_ISA: {}", isa.error().message);
+  if (!isa) return invalid("HONEYCRISP_ISA: {}", isa.error().message);
   return isa;
 }
 
