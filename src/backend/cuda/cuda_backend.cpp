@@ -1,7 +1,6 @@
 #include "backend/cuda/cuda_backend.h"
 
 #include "backend/cuda/executor.h"
-#include "backend/cuda/kv_cache.h"
 
 namespace honeycrisp::backend {
 namespace cuda {
@@ -23,7 +22,7 @@ class CudaBackend final : public Backend {
 
   Result<Plan> plan(const program::Program& program, const CompileOptions& options) const override {
     HC_ASSIGN(const DeviceInfo found, device());
-    HC_TRY(KvCache::check(program, options.cache_type));
+    HC_TRY(check_program(program, options));
     return make_plan(program, found);
   }
 

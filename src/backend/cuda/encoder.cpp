@@ -15,6 +15,10 @@ constexpr uint64_t kSlabElements = uint64_t{64} << 20;   // weights split at a t
 constexpr uint64_t kPartialFloats = uint64_t{16} << 20;  // chunks of attention in memory together
 constexpr uint32_t kMaxPositions = uint32_t{1} << 20;    // where the context is not limited otherwise
 
+template <class T>
+constexpr bool kHasKernels =
+    std::is_same_v<T, Embed> || std::is_same_v<T, Project> || std::is_same_v<T, Attend> || std::is_same_v<T, Logits>;
+
 struct Parts {
   Slice in;
   std::vector<Matrix> matrices;
@@ -55,6 +59,13 @@ std::string lower(std::string_view name) {
 }
 
 }  // namespace
+
+Result<void> check_ops(const Program& program) {
+  for (const Step& step : program.steps)
+    if (!std::visit([](const auto& op) { return kHasKernels<std::decay_t<decltype(op)>>; }, step.op))
+      return unsupported("{}: the cuda backend has no kernel for {}", step.label, op_name(step.op));
+  return {};
+}
 
 uint32_t context_length(const CompileOptions& options) {
   return options.max_positions != 0 ? options.max_positions : kMaxPositions;

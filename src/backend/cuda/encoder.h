@@ -40,6 +40,8 @@ struct StepMemory {
   uint64_t partial_floats = 0;  // of attention
   Layout layout;
 };
+/// Error: an op that this backend cannot run.
+Result<void> check_ops(const program::Program& program);
 /// Positions that a sequence can have.
 uint32_t context_length(const CompileOptions& options);
 StepMemory place_step_memory(const program::Program& program, const CompileOptions& options);

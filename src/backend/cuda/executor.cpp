@@ -318,6 +318,11 @@ std::string description(const DeviceInfo& device) {
                      device.minor, device.multiprocessors, device.memory_bytes >> 20);
 }
 
+Result<void> check_program(const program::Program& program, const CompileOptions& options) {
+  HC_TRY(check_ops(program));
+  return KvCache::check(program, options.cache_type);
+}
+
 Plan make_plan(const program::Program& program, const DeviceInfo& device) {
   return {.backend = description(device), .steps = plan_steps(program)};
 }
@@ -325,7 +330,7 @@ Plan make_plan(const program::Program& program, const DeviceInfo& device) {
 Result<std::unique_ptr<Executor>> make_executor(const program::Program& program, const CompileOptions& options,
                                                 const DeviceInfo& device) {
   if (options.max_rows == 0) return invalid("an executor for batches of no rows");
-  HC_TRY(KvCache::check(program, options.cache_type));
+  HC_TRY(check_program(program, options));
   auto executor = std::make_unique<CudaExecutor>(program, options, device);
   HC_TRY(executor->set_up());
   return executor;

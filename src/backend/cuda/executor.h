@@ -11,6 +11,9 @@
 
 namespace honeycrisp::backend::cuda {
 
+/// Whether it can run here at all. Errors: an op or a head without a kernel.
+Result<void> check_program(const program::Program& program, const CompileOptions& options);
+/// Of a checked program.
 Plan make_plan(const program::Program& program, const DeviceInfo& device);
 std::string description(const DeviceInfo& device);
 
