@@ -52,7 +52,11 @@ Result<void> check_cuda(int status, const std::string& what) {
 }
 
 const Result<DeviceInfo>& device() {
-  static const Result<DeviceInfo> found = look_up();
+  // Whatever the cause, a device that cannot be used is an absent one: "auto" goes on to the next backend.
+  static const Result<DeviceInfo> found = look_up().map_error([](Error error) {
+    error.code = ErrorCode::kUnsupported;
+    return error;
+  });
   return found;
 }
 
