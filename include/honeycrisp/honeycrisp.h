@@ -108,7 +108,7 @@ HC_API void hc_sampler_free(hc_sampler* sampler);
 /* Chooses from the session's logits and records the choice for the repeat penalty. */
 HC_API hc_status hc_sample(hc_sampler* sampler, const hc_session* session, hc_token* out, hc_error* error);
 /* Records a token of the prompt for the repeat penalty. */
-HC_API void hc_sampler_accept(hc_sampler* sampler, hc_token token);
+HC_API hc_status hc_sampler_accept(hc_sampler* sampler, hc_token token, hc_error* error);
 
 #ifdef __cplusplus
 }

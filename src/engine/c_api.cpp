@@ -209,4 +209,9 @@ hc_status hc_sample(hc_sampler* sampler, const hc_session* session, hc_token* ou
   });
 }
 
-void hc_sampler_accept(hc_sampler* sampler, hc_token token) { sampler->sampler.accept(token); }
+hc_status hc_sampler_accept(hc_sampler* sampler, hc_token token, hc_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    sampler->sampler.accept(token);
+    return {};
+  });
+}

@@ -4,6 +4,7 @@
 #include "engine/engine_impl.h"
 
 #include <algorithm>
+#include <new>
 
 namespace honeycrisp {
 
@@ -34,24 +35,28 @@ Result<void> Engine::Impl::check(const Intake& intake) const {
 Result<void> Engine::Impl::take_in(std::span<const Intake> intakes, const std::function<bool()>& should_stop) {
   for (const Intake& intake : intakes) HC_TRY(check(intake));
 
-  std::vector<uint32_t> before;
+  std::vector<uint32_t> before;  // positions of each session, as far as they were touched
   std::vector<Work> works;
-  for (const Intake& intake : intakes) {
-    Sequence& sequence = *intake.session->sequence;
-    before.push_back(sequence.size());
-    sequence.push(intake.tokens, intake.role);
-    std::span<float> logits = intake.all_logits;
-    if (logits.empty()) {
-      intake.session->next_logits.resize(info.vocabulary);
-      logits = intake.session->next_logits;
+  Result<void> computed;
+  try {
+    for (const Intake& intake : intakes) {
+      Sequence& sequence = *intake.session->sequence;
+      before.push_back(sequence.size());
+      sequence.push(intake.tokens, intake.role);
+      std::span<float> logits = intake.all_logits;
+      if (logits.empty()) {
+        intake.session->next_logits.resize(info.vocabulary);
+        logits = intake.session->next_logits;
+      }
+      const uint32_t n_logits = uint32_t(logits.size() / info.vocabulary);
+      works.push_back({&sequence, sequence.size() - n_logits, logits});
     }
-    const uint32_t n_logits = uint32_t(logits.size() / info.vocabulary);
-    works.push_back({&sequence, sequence.size() - n_logits, logits});
+    computed = compute(works, should_stop);
+  } catch (const std::bad_alloc&) {  // the sessions go back to where they were
+    computed = fail(ErrorCode::kOutOfMemory, "out of memory while tokens were computed");
   }
-
-  const Result<void> computed = compute(works, should_stop);
   const bool cancelled = !computed && computed.error().code == ErrorCode::kCancelled;
-  for (size_t i = 0; i < intakes.size(); ++i) {
+  for (size_t i = 0; i < before.size(); ++i) {
     Session::Impl& session = *intakes[i].session;
     if (computed) {
       const std::span<float> last = works[i].logits.last(info.vocabulary);

@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
   hc_token token = -1;
   CHECK(hc_sample(sampler, first, &token, &error) == HC_OK);
   CHECK(token >= 0 && token < outside);
-  hc_sampler_accept(sampler, token);
+  CHECK(hc_sampler_accept(sampler, token, &error) == HC_OK);
 
   CHECK(hc_decode(first, token, &error) == HC_OK);
   CHECK(hc_decode(second, token, &error) == HC_OK);

@@ -42,13 +42,15 @@ Result<Template> Template::parse(std::string_view source) {
 }
 
 Result<std::vector<Segment>> Template::render(const Dict& variables, const RenderOptions& options) const {
-  Interpreter interpreter(*program_, variables, options.limits, options.local_time);
   try {
-    return to_segments(*interpreter.run());
-  } catch (const Failure& failure) {
-    return to_error(failure, interpreter.line());
+    Interpreter interpreter(*program_, variables, options.limits, options.local_time);
+    try {
+      return to_segments(*interpreter.run());
+    } catch (const Failure& failure) {
+      return to_error(failure, interpreter.line());
+    }
   } catch (const std::bad_alloc&) {
-    return fail(ErrorCode::kOutOfMemory, "line {}: out of memory while the template was rendered", interpreter.line());
+    return fail(ErrorCode::kOutOfMemory, "out of memory while the template was rendered");
   }
 }
 

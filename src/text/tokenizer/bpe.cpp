@@ -1,6 +1,7 @@
 // The merge table and the encoding of one chunk.
 #include "text/tokenizer/bpe.h"
 
+#include "base/hash_seed.h"
 #include "base/text_escape.h"
 #include "base/utf8.h"
 #include "text/tokenizer/byte_level.h"
@@ -17,7 +18,7 @@ constexpr std::string_view kMergesKey = "tokenizer.ggml.merges";
 uint64_t pair_of(TokenId left, TokenId right) { return uint64_t(uint32_t(left)) << 32 | uint32_t(right); }
 
 size_t hash_pair(uint64_t pair) {
-  pair *= 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
+  pair = (pair ^ hash_seed()) * 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
   return size_t(pair ^ (pair >> 29));
 }
 

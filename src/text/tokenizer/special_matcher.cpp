@@ -1,10 +1,15 @@
 // The trie walk and the order of matches.
 #include "text/tokenizer/special_matcher.h"
 
+#include "base/log.h"
+
 #include <algorithm>
 
 namespace honeycrisp::text {
 namespace {
+
+/// Every position of a text walks at most this far; published special tokens stay below 200 bytes.
+constexpr size_t kLongestSpecial = 1024;
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
@@ -16,7 +21,13 @@ SpecialMatcher::SpecialMatcher(const Vocabulary& vocabulary, std::span<const Tok
   for (size_t i = 0; i < vocabulary.size(); ++i) {
     const TokenType type = vocabulary.type(TokenId(i));
     needs_trust_[i] = type == TokenType::kControl || type == TokenType::kUnknown;
-    if (needs_trust_[i] || type == TokenType::kUserDefined) insert(vocabulary.text(TokenId(i)), TokenId(i));
+    if (!needs_trust_[i] && type != TokenType::kUserDefined) continue;
+    const std::string_view text = vocabulary.text(TokenId(i));
+    if (text.size() <= kLongestSpecial)
+      insert(text, TokenId(i));
+    else
+      log_warning("special token {} has {} bytes, more than {}: it is not recognised in text", i, text.size(),
+                  kLongestSpecial);
   }
   for (const TokenId id : strips_right) strips_right_[size_t(id)] = true;
 }

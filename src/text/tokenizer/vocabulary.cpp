@@ -1,6 +1,7 @@
 // Reading and checking the token list.
 #include "text/tokenizer/vocabulary.h"
 
+#include "base/hash_seed.h"
 #include "base/log.h"
 #include "base/text_escape.h"
 
@@ -17,10 +18,10 @@ constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
 constexpr std::string_view kScoresKey = "tokenizer.ggml.scores";
 constexpr std::string_view kTypesKey = "tokenizer.ggml.token_type";
 
-/// Eight bytes at a time, multiplied and folded; good enough for short keys that do not come from users.
+/// Eight bytes at a time, multiplied and folded.
 uint32_t hash_text(std::string_view text) {
   constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
-  uint64_t hash = text.size() * kMultiplier;
+  uint64_t hash = (hash_seed() ^ text.size()) * kMultiplier;
   const auto mix = [&hash](uint64_t word) {
     hash = (hash ^ word) * kMultiplier;
     hash ^= hash >> 32;
