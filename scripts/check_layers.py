@@ -25,6 +25,7 @@ LAYERS = [
     "backend/",  # the interface that backends implement ...
     "backend/reference/",
     "backend/cpu/",
+    "backend/cuda/",
     "backend/registry",  # ... and the list of all of them
     "model/",
     "engine/",

@@ -1,6 +1,7 @@
 #include "backend/registry.h"
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cuda/cuda_backend.h"
 #include "backend/reference/reference_backend.h"
 #include "base/text_escape.h"
 
@@ -9,7 +10,7 @@
 namespace honeycrisp::backend {
 
 std::span<const Backend* const> all_backends() {
-  static const Backend* const backends[] = {&cpu_backend(), &reference_backend()};
+  static const Backend* const backends[] = {&cuda_backend(), &cpu_backend(), &reference_backend()};
   return backends;
 }
 

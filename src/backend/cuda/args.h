@@ -1,0 +1,161 @@
+// The structs that cross from the host to kernels, and the functions that launch kernels (defined in kernels/*.cu).
+// Plain data with pointers into device memory; no CUDA header, so that every C++ file of the room can include it.
+// A launch returns the CUDA error code of the launch (0: accepted); kernels run in the order of their stream.
+#pragma once
+
+#include "program/program.h"
+#include "quant/formats.h"
+
+#include <cstdint>
+
+struct CUstream_st;  // cudaStream_t is a pointer to it
+
+namespace honeycrisp::backend::cuda {
+
+using Stream = CUstream_st*;
+
+// Formats that are kept as packed tiles for the tensor cores (kernels/packed.cuh); all others keep the file's layout.
+#define HC_CUDA_PACKED(X) X(kQ4_0) X(kQ8_0) X(kQ4_K) X(kQ6_K)
+
+constexpr bool has_packed_tiles(quant::Format f) {
+#define HC_X(e) \
+  if (f == quant::Format::e) return true;
+  HC_CUDA_PACKED(HC_X)
+#undef HC_X
+  return false;
+}
+
+inline constexpr uint32_t kTileRows = 16, kTileCols = 256;  // of a packed tile
+inline constexpr uint32_t kMatVecRows = 4;  // rows of the batch that one pass over packed weights serves
+inline constexpr uint32_t kGemmDepth = 32;  // columns of split operands are padded to a multiple of this
+
+/// Bytes of a packed tile: the bits of the blocks it covers, reordered.
+constexpr uint32_t tile_bytes(quant::Format f) {
+  return kTileRows * kTileCols / quant::info(f).block_elements * quant::info(f).block_bytes;
+}
+
+/// A weight in device memory.
+struct DeviceMatrix {
+  const uint8_t* data = nullptr;
+  quant::Format format = quant::Format::kF32;
+  bool packed = false;     // tiles [rows / 16][cols / 256], both rounded up; else the file's rows
+  uint32_t first_row = 0;  // of the range that is meant; a multiple of 16 when packed
+  uint32_t rows = 0;       // of the range
+  uint32_t cols = 0;
+  uint64_t row_bytes = 0;  // file layout
+};
+
+/// Rows of f32 in a buffer of the batch: row r begins at data + r · stride.
+struct Rows {
+  float* data = nullptr;
+  uint32_t stride = 0;
+};
+
+/// Rows of a batch that a launch works on: `index[i]` is the row of the buffers, i < n. Results that do not lie in
+/// buffers (products, logits) are rows `dest[i]`, or i where there is no dest.
+struct RowList {
+  const uint32_t* index = nullptr;
+  const uint32_t* dest = nullptr;
+  uint32_t n = 0;
+};
+
+struct NormArgs {
+  bool present = false;
+  const float* weight = nullptr;  // may be absent
+  float eps = 0;
+};
+
+enum class EndingKind : uint8_t { kProduct, kStore, kGate, kGateOperand, kResidual, kLogits };
+
+/// What happens to the products y of a Project or Logits; see program.h for the formulas.
+struct EndingArgs {
+  EndingKind kind = EndingKind::kProduct;
+  program::Activation activation = program::Activation::kSilu;
+  uint32_t n_parts = 0;  // matrices
+  uint32_t rows[program::kMaxMatrices] = {};
+  const float* bias[program::kMaxMatrices] = {};
+  Rows out[program::kMaxMatrices];
+  Rows add;  // Store's addend or the gate's operand; data may be absent
+  float scale = 1, out_scale = 1, softcap = 0;
+  NormArgs norm;            // Store's norm or the residual's post norm: only the ending kernel has it
+  uint32_t norm_width = 0;  // 0: the whole row
+};
+
+/// y = W · norm(x) for generated rows over packed tiles, and its ending without a norm.
+struct MatVecArgs {
+  quant::Format format = quant::Format::kQ4_0;
+  Rows in;
+  uint32_t cols = 0;
+  NormArgs input_norm;
+  const uint8_t* tiles[program::kMaxMatrices] = {};  // of each part, from its first row on
+  EndingArgs ending;
+  RowList rows;
+  uint32_t n_blocks = 0;  // multiprocessors: the split of the work, and so the order of its sums, depends on it
+};
+
+// Types of the KV cache as kernels know them: the values of CacheType.
+inline constexpr uint8_t kCacheF16 = 0, kCacheF32 = 1, kCacheQ8_0 = 2;
+
+/// One head geometry of the KV cache in one layer.
+struct CacheView {
+  uint8_t* const* chunks = nullptr;  // device array of allocations
+  uint32_t pages_per_chunk = 1;
+  uint64_t page_bytes = 0;
+  uint64_t layer_offset = 0;  // within a page
+  uint64_t head_bytes = 0;    // keys [64][key_dim], their scales, values [64][value_dim], their scales
+  uint64_t value_offset = 0;  // of the values within a head
+  uint32_t n_kv_heads = 0, key_dim = 0, value_dim = 0;
+  uint8_t type = kCacheF16;
+};
+
+struct AttendArgs {
+  CacheView cache;
+  Rows q, k, v, out;
+  bool appends = false, v_is_k = false, output_gate = false, norm_whole = false;
+  NormArgs q_norm, k_norm, v_norm;
+  uint32_t n_heads = 0;
+  const float* rope = nullptr;  // [positions][n_pairs]{cos, sin}; absent: no rope
+  bool interleaved = false;
+  uint32_t n_pairs = 0, pair_distance = 0;
+  uint32_t window = 0;
+  float scale = 1, softcap = 0;
+  const float* sinks = nullptr;
+  const uint32_t* positions = nullptr;    // [batch rows]
+  const uint32_t* table_start = nullptr;  // [batch rows][n_pools]: where the row's page table begins in `tables`
+  const uint32_t* tables = nullptr;
+  uint32_t n_pools = 0, pool = 0;
+  float* queries = nullptr;   // [batch rows][n_heads][key_dim], normed and rotated
+  float* partials = nullptr;  // [rows of a launch][n_heads][n_chunks][value_dim + 2]: values, largest score, sum
+  uint32_t n_chunks = 0;      // that the launch provides for
+  uint32_t first_row = 0, n_rows = 0;
+};
+
+int launch_embed(const DeviceMatrix& table, const int32_t* tokens, uint32_t n_rows, Rows out, float scale, Stream);
+/// Rows of the matrix as the sum of two bf16 numbers: high, low [rows][depth], zero beyond cols.
+int launch_split_weights(const DeviceMatrix&, uint16_t* high, uint16_t* low, uint32_t depth, Stream);
+/// products[i][0..rows) = W · x[i] for a matrix in the file's layout; x: [n][cols].
+int launch_plain_mat_vec(const DeviceMatrix&, const float* x, uint32_t n, Rows products, Stream);
+/// The file's rows in `source` into tiles; row_tile counts from the beginning of the weight.
+int launch_pack(quant::Format, const uint8_t* source, uint32_t rows, uint32_t cols, uint8_t* tiles, uint32_t row_tile,
+                Stream);
+/// The grids of the IQ formats; once per device.
+int upload_grids();
+
+/// The normed input, as f32 [n][cols] and as two bf16 [n][depth]; either may be absent.
+int launch_prepare_input(Rows in, uint32_t cols, const NormArgs&, RowList, float* x, uint16_t* high, uint16_t* low,
+                         uint32_t depth, Stream);
+/// Endings with or without norms over products [n][all parts' rows one after another].
+int launch_ending(const EndingArgs&, Rows products, RowList, Stream);
+
+int launch_mat_vec(const MatVecArgs&, Stream);
+int prepare_mat_vec();  // once per device: large shared memory
+
+/// products[i][n] = Σ_k x[i][k] · w[n][k] with both split in two bf16: three products, f32 sums.
+int launch_gemm(const uint16_t* x_high, const uint16_t* x_low, uint32_t n_x, const uint16_t* w_high,
+                const uint16_t* w_low, uint32_t n_w, uint32_t depth, Rows products, Stream);
+int prepare_gemm();
+
+int launch_attend_prepare(const AttendArgs&, Stream);  // queries and appended keys and values of all rows
+int launch_attend(const AttendArgs&, Stream);          // rows [first_row, first_row + n_rows)
+
+}  // namespace honeycrisp::backend::cuda

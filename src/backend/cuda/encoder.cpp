@@ -1,0 +1,387 @@
+#include "backend/cuda/encoder.h"
+
+#include "base/check.h"
+#include "base/checked.h"
+
+#include <algorithm>
+
+namespace honeycrisp::backend::cuda {
+
+using namespace program;
+
+namespace {
+
+constexpr uint64_t kSlabElements = uint64_t{64} << 20;   // weights split at a time for a prompt's product
+constexpr uint64_t kPartialFloats = uint64_t{16} << 20;  // chunks of attention in memory together
+constexpr uint32_t kMaxPositions = uint32_t{1} << 20;    // where the context is not limited otherwise
+
+template <class T>
+constexpr bool kHasKernels =
+    std::is_same_v<T, Embed> || std::is_same_v<T, Project> || std::is_same_v<T, Attend> || std::is_same_v<T, Logits>;
+
+struct Parts {
+  Slice in;
+  std::vector<Matrix> matrices;
+};
+Parts parts_of(const Step& step) {
+  if (const auto* p = std::get_if<Project>(&step.op)) return {p->in, p->matrices};
+  if (const auto* l = std::get_if<Logits>(&step.op)) return {l->in, {l->table}};
+  return {};
+}
+
+uint32_t total_rows(const std::vector<Matrix>& matrices) {
+  uint64_t rows = 0;
+  for (const Matrix& m : matrices) rows += m.rows;
+  return uint32_t(std::min<uint64_t>(rows, UINT32_MAX));
+}
+
+bool overlap(const Slice& a, const Slice& b) {
+  return a.buffer == b.buffer && a.column < b.column + b.width && b.column < a.column + a.width;
+}
+
+// Slices that an ending writes.
+std::vector<Slice> outputs_of(const Project& p) {
+  if (const auto* s = std::get_if<Store>(&p.ending)) return s->outs;
+  if (const auto* g = std::get_if<Gate>(&p.ending)) return {g->out};
+  return {std::get<Residual>(p.ending).x};
+}
+
+bool ending_has_norm(const Project& p) {
+  if (const auto* s = std::get_if<Store>(&p.ending)) return s->norm.has_value();
+  if (const auto* r = std::get_if<Residual>(&p.ending)) return r->post_norm.has_value();
+  return false;
+}
+
+std::string lower(std::string_view name) {
+  std::string s(name);
+  std::transform(s.begin(), s.end(), s.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+  return s;
+}
+
+}  // namespace
+
+Result<void> check_ops(const Program& program) {
+  for (const Step& step : program.steps)
+    if (!std::visit([](const auto& op) { return kHasKernels<std::decay_t<decltype(op)>>; }, step.op))
+      return unsupported("{}: the cuda backend has no kernel for {}", step.label, op_name(step.op));
+  return {};
+}
+
+uint32_t context_length(const CompileOptions& options) {
+  return options.max_positions != 0 ? options.max_positions : kMaxPositions;
+}
+
+MatVecPath mat_vec_path(const Program& program, const Step& step, const std::vector<bool>& packed) {
+  const Parts parts = parts_of(step);
+  const quant::Format format = program.weight(parts.matrices[0]).format;
+  for (const Matrix& m : parts.matrices)
+    if (!packed[m.weight] || program.weight(m).format != format) return MatVecPath::kEnding;
+  if (const auto* p = std::get_if<Project>(&step.op)) {
+    if (ending_has_norm(*p)) return MatVecPath::kEnding;
+    // Blocks write outputs while others still read the input.
+    for (const Slice& out : outputs_of(*p))
+      if (overlap(out, p->in)) return MatVecPath::kEnding;
+  }
+  return MatVecPath::kFused;
+}
+
+std::vector<StepPlan> plan_steps(const Program& program) {
+  const std::vector<bool> packed = packed_weights(program);
+  std::vector<StepPlan> plans;
+  for (const Step& step : program.steps) {
+    StepPlan plan{.kernel = std::string(op_name(step.op)) + ".cuda"};
+    if (std::holds_alternative<Embed>(step.op)) {
+      plan.launches = 1;
+    } else if (std::holds_alternative<Attend>(step.op)) {
+      plan.launches = 2;  // within the first chunk; beyond it, a third merges the chunks
+    } else {
+      const Parts parts = parts_of(step);
+      const bool fused = mat_vec_path(program, step, packed) == MatVecPath::kFused;
+      bool plain = false;
+      std::string formats, unpacked;
+      for (const Matrix& m : parts.matrices) {
+        const std::string name = lower(quant::to_string(program.weight(m).format));
+        if (formats.find(name) == std::string::npos) formats += (formats.empty() ? "" : "+") + name;
+        if (packed[m.weight]) continue;
+        plain = true;
+        if (unpacked.find(name) == std::string::npos) unpacked += (unpacked.empty() ? "" : ", ") + name;
+      }
+      plan.kernel = fmt::format("{}.{}.cuda.{}", op_name(step.op), formats, plain ? "simt" : "mma");
+      plan.launches = fused ? 1 : uint32_t(parts.matrices.size()) + 1 + (plain ? 1 : 0);
+      if (plain)
+        plan.why_not_fast = fmt::format("{}: no packed tiles; plain products in f32", unpacked);
+      else if (!fused)
+        plan.why_not_fast = "the ending needs whole rows or follows several formats: it is a launch of its own";
+    }
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+StepMemory place_step_memory(const Program& program, const CompileOptions& options) {
+  StepMemory m;
+  const uint64_t rows = options.max_rows;
+  uint64_t widest_in = 0, widest_out = 0, slab = 0, queries = 0, partial_row = 0;
+  for (const Step& step : program.steps) {
+    if (const auto* a = std::get_if<Attend>(&step.op)) {
+      const CacheLayer& cache = program.cache(*a);
+      queries = std::max<uint64_t>(queries, uint64_t{a->n_heads} * cache.key_dim);
+      partial_row = std::max<uint64_t>(partial_row, uint64_t{a->n_heads} * (uint64_t{cache.value_dim} + 2) *
+                                                        ceil_div(context_length(options), kAttentionChunk));
+    }
+    const Parts parts = parts_of(step);
+    if (parts.matrices.empty()) continue;
+    const uint64_t depth = round_up<uint64_t>(parts.in.width, kGemmDepth), outputs = total_rows(parts.matrices);
+    widest_in = std::max<uint64_t>(widest_in, depth);
+    widest_out = std::max(widest_out, outputs);
+    slab = std::max(slab, std::max(depth, std::min(depth * outputs, kSlabElements)));
+  }
+  for (const Buffer& b : program.buffers) {
+    m.widths.push_back(b.width);
+    m.buffers.push_back(m.layout.add(rows * b.width, sizeof(float)));
+  }
+  m.product_stride = uint32_t(widest_out);
+  m.slab_elements = slab;
+  // A row's chunks must fit; more rows share the memory of short contexts.
+  m.partial_floats = partial_row == 0 ? 0 : std::max(partial_row, std::min(partial_row * rows, kPartialFloats));
+  m.products = m.layout.add(rows * widest_out, sizeof(float));
+  m.plain_x = m.layout.add(rows * widest_in, sizeof(float));
+  m.queries = m.layout.add(rows * queries, sizeof(float));
+  m.x_high = m.layout.add(rows * widest_in, sizeof(uint16_t));
+  m.x_low = m.layout.add(rows * widest_in, sizeof(uint16_t));
+  m.w_high = m.layout.add(slab, sizeof(uint16_t));
+  m.w_low = m.layout.add(slab, sizeof(uint16_t));
+  m.partials = m.layout.add(m.partial_floats, sizeof(float));
+  return m;
+}
+
+struct Encoder::Product {
+  const std::string& label;
+  Slice in;
+  NormArgs norm;
+  const std::vector<Matrix>& matrices;
+  EndingArgs ending;
+};
+
+Encoder::Encoder(const Program& program, const Weights& weights, const KvCache& cache, const DeviceInfo& device,
+                 StepMemory places, const Memory& memory)
+    : program_(program),
+      weights_(weights),
+      cache_(cache),
+      device_(device),
+      places_(std::move(places)),
+      memory_(memory) {}
+
+Rows Encoder::rows_of(const Slice& slice) const {
+  return {memory_.as<float>(places_.buffers[slice.buffer]) + slice.column, places_.widths[slice.buffer]};
+}
+
+Result<void> Encoder::encode(const StepRows& rows, const std::vector<const float*>& ropes, float* logits,
+                             Stream stream) const {
+  for (const Step& step : program_.steps) {
+    Result<void> done;
+    if (const auto* e = std::get_if<Embed>(&step.op)) done = run(*e, rows, stream);
+    if (const auto* p = std::get_if<Project>(&step.op)) done = run(*p, step, rows, stream);
+    if (const auto* a = std::get_if<Attend>(&step.op)) done = run(*a, rows, ropes, stream);
+    if (const auto* l = std::get_if<Logits>(&step.op)) done = run(*l, step, rows, logits, stream);
+    if (!done) return fail(done.error().code, "{}: {}", step.label, done.error().message);
+  }
+  return {};
+}
+
+Result<void> Encoder::run(const Embed& op, const StepRows& rows, Stream stream) const {
+  return check_cuda(
+      launch_embed(weights_.matrix(op.table), rows.tokens, rows.n_rows, rows_of(op.out), op.scale, stream),
+      fmt::format("embedding {} rows", rows.n_rows));
+}
+
+EndingArgs Encoder::ending(const Project& op) const {
+  EndingArgs e;
+  e.n_parts = uint32_t(op.matrices.size());
+  for (size_t i = 0; i < op.matrices.size(); ++i) {
+    e.rows[i] = op.matrices[i].rows;
+    if (op.biases[i]) e.bias[i] = weights_.vector(*op.biases[i]);
+  }
+  if (const auto* s = std::get_if<Store>(&op.ending)) {
+    e.kind = EndingKind::kStore;
+    e.scale = s->scale;
+    e.out_scale = s->out_scale;
+    e.norm = weights_.norm(s->norm);
+    e.norm_width = s->norm_width;
+    if (s->add) e.add = rows_of(*s->add);
+    for (size_t i = 0; i < s->outs.size(); ++i) e.out[i] = rows_of(s->outs[i]);
+  } else if (const auto* g = std::get_if<Gate>(&op.ending)) {
+    e.kind = g->operand ? EndingKind::kGateOperand : EndingKind::kGate;
+    e.activation = g->activation;
+    if (g->operand) e.add = rows_of(*g->operand);
+    e.out[0] = rows_of(g->out);
+  } else {
+    const auto& r = std::get<Residual>(op.ending);
+    e.kind = EndingKind::kResidual;
+    e.scale = r.branch_scale;
+    e.out_scale = r.residual_scale;
+    e.norm = weights_.norm(r.post_norm);
+    e.out[0] = rows_of(r.x);
+  }
+  return e;
+}
+
+Result<void> Encoder::run(const Project& op, const Step& step, const StepRows& rows, Stream stream) const {
+  const Product product{step.label, op.in, weights_.norm(op.input_norm), op.matrices, ending(op)};
+  HC_TRY(multiply_generated(product, rows.generated, mat_vec_path(program_, step, weights_.packed()), stream));
+  return multiply_prompt(product, rows.prompt, stream);
+}
+
+Result<void> Encoder::run(const Logits& op, const Step& step, const StepRows& rows, float* logits,
+                          Stream stream) const {
+  const std::vector<Matrix> matrices = {op.table};
+  Product product{step.label, op.in, weights_.norm(op.norm), matrices, {}};
+  product.ending.kind = EndingKind::kLogits;
+  product.ending.n_parts = 1;
+  product.ending.rows[0] = op.table.rows;
+  product.ending.scale = op.scale;
+  product.ending.softcap = op.softcap;
+  product.ending.out[0] = {logits, op.table.rows};
+  HC_TRY(multiply_generated(product, rows.generated_logits, mat_vec_path(program_, step, weights_.packed()), stream));
+  return multiply_prompt(product, rows.prompt_logits, stream);
+}
+
+Result<void> Encoder::multiply_generated(const Product& product, const RowList& rows, MatVecPath path,
+                                         Stream stream) const {
+  if (rows.n == 0) return {};
+  const uint32_t cols = product.in.width;
+  const Rows in = rows_of(product.in);
+  const auto mat_vec_args = [&](const EndingArgs& ending) {
+    MatVecArgs a;
+    a.in = in;
+    a.cols = cols;
+    a.input_norm = product.norm;
+    a.ending = ending;
+    a.rows = rows;
+    a.n_blocks = device_.multiprocessors;
+    return a;
+  };
+  if (path == MatVecPath::kFused) {
+    MatVecArgs a = mat_vec_args(product.ending);
+    a.format = program_.weight(product.matrices[0]).format;
+    for (size_t i = 0; i < product.matrices.size(); ++i) a.tiles[i] = weights_.tiles(product.matrices[i]);
+    return check_cuda(launch_mat_vec(a, stream), fmt::format("products of {} rows", rows.n));
+  }
+  bool prepared = false;
+  uint32_t column = 0;
+  for (const Matrix& m : product.matrices) {
+    const DeviceMatrix matrix = weights_.matrix(m);
+    const Rows products{memory_.as<float>(places_.products) + column, places_.product_stride};
+    column += m.rows;
+    if (matrix.packed) {
+      EndingArgs to_memory;
+      to_memory.n_parts = 1;
+      to_memory.rows[0] = m.rows;
+      to_memory.out[0] = products;
+      MatVecArgs a = mat_vec_args(to_memory);
+      a.rows.dest = nullptr;  // products lie in the order of the list
+      a.format = matrix.format;
+      a.tiles[0] = weights_.tiles(m);
+      HC_TRY(check_cuda(launch_mat_vec(a, stream), fmt::format("products of {} rows", rows.n)));
+      continue;
+    }
+    float* x = memory_.as<float>(places_.plain_x);
+    if (!prepared)
+      HC_TRY(check_cuda(launch_prepare_input(in, cols, product.norm, rows, x, nullptr, nullptr, 0, stream),
+                        "norming the input"));
+    prepared = true;
+    HC_TRY(check_cuda(launch_plain_mat_vec(matrix, x, rows.n, products, stream),
+                      fmt::format("products of {} rows", rows.n)));
+  }
+  return check_cuda(
+      launch_ending(product.ending, {memory_.as<float>(places_.products), places_.product_stride}, rows, stream),
+      "ending products");
+}
+
+Result<void> Encoder::multiply_prompt(const Product& product, const RowList& rows, Stream stream) const {
+  if (rows.n == 0) return {};
+  const uint32_t depth = round_up(product.in.width, kGemmDepth);
+  auto *x_high = memory_.as<uint16_t>(places_.x_high), *x_low = memory_.as<uint16_t>(places_.x_low);
+  auto *w_high = memory_.as<uint16_t>(places_.w_high), *w_low = memory_.as<uint16_t>(places_.w_low);
+  HC_TRY(check_cuda(launch_prepare_input(rows_of(product.in), product.in.width, product.norm, rows, nullptr, x_high,
+                                         x_low, depth, stream),
+                    "norming the input"));
+  // Weights are split in slabs of whole rows, of one matrix or several, and each slab is one product.
+  const auto slab_rows = uint32_t(std::min<uint64_t>(places_.slab_elements / depth, UINT32_MAX));
+  uint32_t column = 0, filled = 0;
+  const auto flush = [&]() -> Result<void> {
+    if (filled == 0) return {};
+    const Rows products{memory_.as<float>(places_.products) + column, places_.product_stride};
+    HC_TRY(check_cuda(launch_gemm(x_high, x_low, rows.n, w_high, w_low, filled, depth, products, stream),
+                      fmt::format("a product of {} x {} x {}", rows.n, filled, depth)));
+    column += filled;
+    filled = 0;
+    return {};
+  };
+  for (const Matrix& m : product.matrices) {
+    for (uint32_t done = 0; done < m.rows;) {
+      if (filled == slab_rows) HC_TRY(flush());
+      DeviceMatrix part = weights_.matrix(m);
+      part.first_row += done;
+      part.rows = std::min(m.rows - done, slab_rows - filled);
+      const uint64_t at = uint64_t{filled} * depth;
+      HC_TRY(check_cuda(launch_split_weights(part, w_high + at, w_low + at, depth, stream), "splitting weights"));
+      filled += part.rows;
+      done += part.rows;
+    }
+  }
+  HC_TRY(flush());
+  return check_cuda(
+      launch_ending(product.ending, {memory_.as<float>(places_.products), places_.product_stride}, rows, stream),
+      "ending products");
+}
+
+Result<void> Encoder::run(const Attend& op, const StepRows& rows, const std::vector<const float*>& ropes,
+                          Stream stream) const {
+  AttendArgs a;
+  a.cache = cache_.view(program_.cache(op));
+  a.q = rows_of(op.q);
+  a.appends = op.k.has_value();
+  a.v_is_k = op.k && !op.v;
+  if (op.k) a.k = rows_of(*op.k);
+  if (op.v) a.v = rows_of(*op.v);
+  a.out = rows_of(op.out);
+  a.output_gate = op.output_gate;
+  a.norm_whole = op.norm_whole_projection;
+  a.q_norm = weights_.norm(op.q_norm);
+  a.k_norm = weights_.norm(op.k_norm);
+  a.v_norm = weights_.norm(op.v_norm);
+  a.n_heads = op.n_heads;
+  if (op.rope) {
+    const Rope& rope = program_.ropes[*op.rope];
+    a.rope = ropes[*op.rope];
+    a.interleaved = rope.interleaved;
+    a.n_pairs = uint32_t(rope.inverse_frequency.size());
+    a.pair_distance = rope.pair_distance;
+  }
+  a.window = op.window;
+  a.scale = op.scale;
+  a.softcap = op.softcap;
+  if (op.sinks) a.sinks = weights_.vector(*op.sinks);
+  a.positions = rows.positions;
+  a.table_start = rows.table_start;
+  a.tables = rows.tables;
+  a.n_pools = uint32_t(program_.pools.size());
+  a.pool = program_.cache(op).pool;
+  a.queries = memory_.as<float>(places_.queries);
+  a.partials = memory_.as<float>(places_.partials);
+  a.n_chunks = ceil_div(rows.n_positions, kAttentionChunk);
+  a.n_rows = rows.n_rows;
+  HC_TRY(check_cuda(launch_attend_prepare(a, stream), fmt::format("preparing attention of {} rows", rows.n_rows)));
+
+  const uint64_t row_floats = uint64_t{a.n_heads} * a.n_chunks * (a.cache.value_dim + 2);
+  const auto together = uint32_t(std::clamp<uint64_t>(places_.partial_floats / row_floats, 1, rows.n_rows));
+  for (a.first_row = 0; a.first_row < rows.n_rows; a.first_row += together) {
+    a.n_rows = std::min(together, rows.n_rows - a.first_row);
+    HC_TRY(check_cuda(launch_attend(a, stream),
+                      fmt::format("attention of {} rows over {} positions", a.n_rows, rows.n_positions)));
+  }
+  return {};
+}
+
+}  // namespace honeycrisp::backend::cuda

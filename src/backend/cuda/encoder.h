@@ -1,0 +1,86 @@
+// From ops to launches: which kernels run an op, for which rows, with which scratch memory. Decided once per program
+// (plan), then encoded into a stream for every step. Knows nothing of batches' validity, graphs or host memory.
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/cuda/args.h"
+#include "backend/cuda/device.h"
+#include "backend/cuda/kv_cache.h"
+#include "backend/cuda/weights.h"
+
+#include <string>
+#include <vector>
+
+namespace honeycrisp::backend::cuda {
+
+/// How a Project or Logits runs for generated rows.
+enum class MatVecPath : uint8_t {
+  kFused,   // one launch: packed tiles of one format, ending included
+  kEnding,  // products to memory, then the ending
+};
+
+/// The rows of a step by role, in device memory.
+struct StepRows {
+  uint32_t n_rows = 0, n_positions = 0;  // n_positions: largest position + 1, rounded up as the launches need it
+  const int32_t* tokens = nullptr;       // [n_rows]
+  const uint32_t* positions = nullptr;
+  const uint32_t* table_start = nullptr;  // [n_rows][pools]
+  const uint32_t* tables = nullptr;
+  RowList prompt, generated;                // rows of each role
+  RowList prompt_logits, generated_logits;  // those that want logits, and where their logits go
+};
+
+/// Scratch and buffers of a step, by the most rows of a batch.
+struct StepMemory {
+  std::vector<uint32_t> widths;   // of the buffers
+  std::vector<uint64_t> buffers;  // offsets
+  uint64_t products = 0, plain_x = 0, queries = 0, x_high = 0, x_low = 0, w_high = 0, w_low = 0, partials = 0;
+  uint32_t product_stride = 0;
+  uint64_t slab_elements = 0;   // of the weights split at a time
+  uint64_t partial_floats = 0;  // of attention
+  Layout layout;
+};
+/// Error: an op that this backend cannot run.
+Result<void> check_ops(const program::Program& program);
+/// Positions that a sequence can have.
+uint32_t context_length(const CompileOptions& options);
+StepMemory place_step_memory(const program::Program& program, const CompileOptions& options);
+
+MatVecPath mat_vec_path(const program::Program& program, const program::Step& step, const std::vector<bool>& packed);
+
+/// What plan() shows: kernels and launches for one generated row.
+std::vector<StepPlan> plan_steps(const program::Program& program);
+
+class Encoder {
+ public:
+  Encoder(const program::Program& program, const Weights& weights, const KvCache& cache, const DeviceInfo& device,
+          StepMemory places, const Memory& memory);
+
+  /// Issues all launches of a step. `ropes`: tables of each rope, device memory; `logits`: [rows that want
+  /// them][vocabulary].
+  Result<void> encode(const StepRows& rows, const std::vector<const float*>& ropes, float* logits, Stream stream) const;
+
+ private:
+  Result<void> run(const program::Embed& op, const StepRows& rows, Stream stream) const;
+  Result<void> run(const program::Project& op, const program::Step& step, const StepRows& rows, Stream stream) const;
+  Result<void> run(const program::Attend& op, const StepRows& rows, const std::vector<const float*>& ropes,
+                   Stream stream) const;
+  Result<void> run(const program::Logits& op, const program::Step& step, const StepRows& rows, float* logits,
+                   Stream stream) const;
+
+  struct Product;  // what Project and Logits have in common
+  Result<void> multiply_generated(const Product& product, const RowList& rows, MatVecPath path, Stream stream) const;
+  Result<void> multiply_prompt(const Product& product, const RowList& rows, Stream stream) const;
+
+  Rows rows_of(const program::Slice& slice) const;
+  EndingArgs ending(const program::Project& op) const;
+
+  const program::Program& program_;
+  const Weights& weights_;
+  const KvCache& cache_;
+  const DeviceInfo& device_;
+  StepMemory places_;
+  const Memory& memory_;
+};
+
+}  // namespace honeycrisp::backend::cuda

@@ -1,0 +1,339 @@
+#include "backend/cuda/executor.h"
+
+#include "backend/cuda/encoder.h"
+#include "backend/cuda/rope_tables.h"
+#include "base/checked.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <cuda_runtime_api.h>
+#include <map>
+#include <tuple>
+
+namespace honeycrisp::backend::cuda {
+namespace {
+
+constexpr uint32_t kMostGraphRows = 8;
+constexpr size_t kMostGraphs = 64;
+constexpr uint64_t kFirstTableWords = 1024;
+
+// What a step sends to the device: arrays of max_rows each, then the page tables. In 32-bit words.
+class StepInputs {
+ public:
+  enum Array : uint32_t {
+    kTokens,
+    kPositions,
+    kPrompt,
+    kGenerated,
+    kPromptLogits,
+    kPromptDest,
+    kGeneratedLogits,
+    kGeneratedDest,
+    kArrays
+  };
+
+  static Result<StepInputs> make(uint32_t max_rows, uint32_t n_pools, uint64_t table_words) {
+    StepInputs inputs;
+    inputs.max_rows_ = max_rows;
+    inputs.n_pools_ = n_pools;
+    inputs.words_ = inputs.tables_at() + table_words;
+    const uint64_t bytes = inputs.words_ * sizeof(uint32_t);
+    HC_ASSIGN(inputs.device_, Memory::allocate(bytes, "inputs of a step"));
+    HC_ASSIGN(inputs.host_, Memory::allocate(bytes, "inputs of a step", Memory::Place::kHost));
+    return inputs;
+  }
+  uint64_t table_words() const { return words_ - tables_at(); }
+
+  uint32_t* host(Array a) const { return host_.as<uint32_t>() + uint64_t{a} * max_rows_; }
+  const uint32_t* device(Array a) const { return device_.as<uint32_t>() + uint64_t{a} * max_rows_; }
+  uint32_t* host_table_start() const { return host(kArrays); }
+  const uint32_t* device_table_start() const { return device(kArrays); }
+  uint32_t* host_tables() const { return host_.as<uint32_t>() + tables_at(); }
+  const uint32_t* device_tables() const { return device_.as<uint32_t>() + tables_at(); }
+
+  Result<void> send(uint64_t table_words, Stream stream) const {
+    return check_cuda(cudaMemcpyAsync(device_.as(), host_.as(), (tables_at() + table_words) * sizeof(uint32_t),
+                                      cudaMemcpyHostToDevice, stream),
+                      "sending a step's inputs");
+  }
+  uint64_t memory_bytes() const { return device_.bytes(); }
+
+ private:
+  uint64_t tables_at() const { return (uint64_t{kArrays} + n_pools_) * max_rows_; }
+  uint32_t max_rows_ = 0, n_pools_ = 0;
+  uint64_t words_ = 0;
+  Memory device_, host_;
+};
+
+// A captured step.
+class Graph {
+ public:
+  Graph() = default;
+  explicit Graph(cudaGraphExec_t graph) : graph_(graph) {}
+  Graph(Graph&& other) noexcept : graph_(std::exchange(other.graph_, nullptr)) {}
+  Graph& operator=(Graph&& other) noexcept {
+    std::swap(graph_, other.graph_);
+    return *this;
+  }
+  ~Graph() {
+    if (graph_ != nullptr) (void)cudaGraphExecDestroy(graph_);
+  }
+  cudaGraphExec_t get() const { return graph_; }
+
+ private:
+  cudaGraphExec_t graph_ = nullptr;
+};
+
+class CudaExecutor final : public Executor {
+ public:
+  CudaExecutor(const program::Program& program, const CompileOptions& options, const DeviceInfo& device)
+      : program_(program), options_(options), device_(device), ropes_(program), plan_(make_plan(program, device)) {}
+  ~CudaExecutor() override {
+    graphs_.clear();
+    if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+  }
+
+  Result<void> set_up();
+
+  Result<void> reserve_pages(uint32_t pool, uint32_t n_pages) override;
+  uint64_t page_bytes(uint32_t pool) const override { return cache_.page_bytes(pool); }
+  void copy_page(uint32_t pool, PageId from, PageId to) override;
+
+  Result<void> step(const Batch& batch, std::span<float> logits) override;
+
+  const Plan& plan() const override { return plan_; }
+  uint64_t memory_bytes() const override {
+    return weights_.memory_bytes() + memory_.bytes() + ropes_.memory_bytes() + inputs_.memory_bytes() +
+           logits_.bytes() + cache_.memory_bytes();
+  }
+
+ private:
+  using Shape = std::tuple<uint32_t, uint32_t, uint32_t>;  // rows, rows with logits, positions
+
+  Result<void> run(const Batch& batch, std::span<float> logits);
+  Result<void> validate(const Batch& batch) const;
+  Result<StepRows> take_in(const Batch& batch);
+  Result<void> reserve_logits(uint64_t bytes);
+  Result<void> issue(const StepRows& rows);
+  Result<Graph> capture(const StepRows& rows);
+
+  const program::Program& program_;
+  const CompileOptions options_;
+  const DeviceInfo& device_;
+  cudaStream_t stream_ = nullptr;
+  Weights weights_;
+  KvCache cache_;
+  RopeTables ropes_;
+  Memory memory_, logits_, logits_host_;
+  StepInputs inputs_;
+  std::unique_ptr<Encoder> encoder_;
+  std::map<Shape, Graph> graphs_;
+  Result<void> pending_;  // of a page copy: told by the next step
+  Plan plan_;
+};
+
+Result<void> CudaExecutor::set_up() {
+  StepMemory places = place_step_memory(program_, options_);
+  HC_ASSIGN(const uint64_t weights, Weights::needed_bytes(program_));
+  const auto needed = checked_add(weights, places.layout.total());
+  if (places.layout.overflow() || !needed)
+    return invalid("buffers for {} rows would not fit the address space", options_.max_rows);
+  HC_ASSIGN(const auto room, free_memory());
+  if (*needed > room.first)
+    return fail(ErrorCode::kOutOfMemory,
+                "{} bytes of device memory are needed ({} of weights, {} of buffers for {} rows), {} of {} are free",
+                *needed, weights, places.layout.total(), options_.max_rows, room.first, room.second);
+  HC_TRY(check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"));
+  HC_ASSIGN(memory_, Memory::allocate(std::max<uint64_t>(places.layout.total(), 1), "buffers"));
+  HC_ASSIGN(inputs_, StepInputs::make(options_.max_rows, uint32_t(program_.pools.size()), kFirstTableWords));
+  HC_ASSIGN(cache_, KvCache::make(program_, options_.cache_type, stream_));
+  HC_ASSIGN(weights_, Weights::load(program_, options_, stream_));
+  encoder_ = std::make_unique<Encoder>(program_, weights_, cache_, device_, std::move(places), memory_);
+  return {};
+}
+
+Result<void> CudaExecutor::reserve_pages(uint32_t pool, uint32_t n_pages) { return cache_.reserve(pool, n_pages); }
+
+void CudaExecutor::copy_page(uint32_t pool, PageId from, PageId to) {
+  if (auto copied = cache_.copy_page(pool, from, to); !copied) pending_ = copied;
+}
+
+Result<void> CudaExecutor::validate(const Batch& batch) const {
+  if (batch.rows.empty() || batch.rows.size() > options_.max_rows)
+    return invalid("a batch of {} rows; this executor takes 1 to {}", batch.rows.size(), options_.max_rows);
+  for (const SequencePages& pages : batch.sequences)
+    if (pages.tables.size() != program_.pools.size())
+      return invalid("{} page tables for {} pools", pages.tables.size(), program_.pools.size());
+  for (const Row& r : batch.rows) {
+    if (r.sequence >= batch.sequences.size()) return invalid("sequence {} of {}", r.sequence, batch.sequences.size());
+    if (r.token < 0 || uint32_t(r.token) >= program_.vocabulary)
+      return invalid("token {} is outside the vocabulary of {}", r.token, program_.vocabulary);
+    if (r.position >= context_length(options_))
+      return invalid("position {} is outside the context of {}", r.position, context_length(options_));
+    for (uint32_t pool = 0; pool < program_.pools.size(); ++pool) {
+      // What a row reads: every page back to the window's edge. Rows before it checked theirs but for the newest.
+      const uint32_t window = program_.pools[pool].window, last = r.position / program::kPagePositions;
+      const bool follows = &r != batch.rows.data() && (&r)[-1].sequence == r.sequence;
+      const bool all = window == 0 || r.position < window;
+      const uint32_t first = follows ? last : all ? 0 : (r.position - window + 1) / program::kPagePositions;
+      const auto table = batch.sequences[r.sequence].tables[pool];
+      if (last >= table.size())
+        return invalid("position {} is past the {} pages of pool {}", r.position, table.size(), pool);
+      for (uint32_t page = first; page <= last; ++page)
+        if (table[page] >= cache_.n_pages(pool))
+          return invalid("page {} of pool {}, needed by position {}, is absent", page, pool, r.position);
+    }
+  }
+  return {};
+}
+
+// Fills and sends the inputs, and grows what depends on the context.
+Result<StepRows> CudaExecutor::take_in(const Batch& batch) {
+  const auto n_pools = uint32_t(program_.pools.size());
+  StepRows rows;
+  rows.n_rows = uint32_t(batch.rows.size());
+  for (const Row& r : batch.rows) rows.n_positions = std::max(rows.n_positions, r.position + 1);
+  // Launches are sized for a power of two of chunks, so that a graph serves many positions.
+  const uint32_t most = ceil_div(context_length(options_), program::kAttentionChunk);
+  rows.n_positions =
+      std::min(std::bit_ceil(ceil_div(rows.n_positions, program::kAttentionChunk)), most) * program::kAttentionChunk;
+  HC_ASSIGN(const bool moved, ropes_.reserve(rows.n_positions));
+  if (moved) graphs_.clear();
+
+  uint64_t table_words = 0;
+  std::vector<std::vector<uint32_t>> starts(batch.sequences.size());  // [sequences][pools]
+  for (size_t s = 0; s < batch.sequences.size(); ++s)
+    for (const auto& table : batch.sequences[s].tables) {
+      starts[s].push_back(uint32_t(table_words));
+      table_words += table.size();
+    }
+  if (table_words > UINT32_MAX) return invalid("page tables of {} entries", table_words);
+  if (table_words > inputs_.table_words()) {
+    graphs_.clear();
+    HC_ASSIGN(inputs_, StepInputs::make(options_.max_rows, n_pools, std::bit_ceil(table_words)));
+  }
+  for (size_t s = 0; s < batch.sequences.size(); ++s)
+    for (uint32_t pool = 0; pool < n_pools; ++pool)
+      std::copy(batch.sequences[s].tables[pool].begin(), batch.sequences[s].tables[pool].end(),
+                inputs_.host_tables() + starts[s][pool]);
+
+  using I = StepInputs;
+  const auto put = [&](I::Array array, RowList& list, uint32_t value) { inputs_.host(array)[list.n++] = value; };
+  uint32_t n_logits = 0;
+  for (uint32_t i = 0; i < rows.n_rows; ++i) {
+    const Row& r = batch.rows[i];
+    inputs_.host(I::kTokens)[i] = uint32_t(r.token);
+    inputs_.host(I::kPositions)[i] = r.position;
+    std::copy(starts[r.sequence].begin(), starts[r.sequence].end(), inputs_.host_table_start() + uint64_t{i} * n_pools);
+    const bool prompt = r.role == Role::kPrompt;
+    put(prompt ? I::kPrompt : I::kGenerated, prompt ? rows.prompt : rows.generated, i);
+    if (!r.wants_logits) continue;
+    RowList& list = prompt ? rows.prompt_logits : rows.generated_logits;
+    inputs_.host(prompt ? I::kPromptDest : I::kGeneratedDest)[list.n] = n_logits++;
+    put(prompt ? I::kPromptLogits : I::kGeneratedLogits, list, i);
+  }
+  rows.tokens = reinterpret_cast<const int32_t*>(inputs_.device(I::kTokens));
+  rows.positions = inputs_.device(I::kPositions);
+  rows.table_start = inputs_.device_table_start();
+  rows.tables = inputs_.device_tables();
+  rows.prompt.index = inputs_.device(I::kPrompt);
+  rows.generated.index = inputs_.device(I::kGenerated);
+  rows.prompt_logits.index = inputs_.device(I::kPromptLogits);
+  rows.prompt_logits.dest = inputs_.device(I::kPromptDest);
+  rows.generated_logits.index = inputs_.device(I::kGeneratedLogits);
+  rows.generated_logits.dest = inputs_.device(I::kGeneratedDest);
+  HC_TRY(inputs_.send(table_words, stream_));
+  return rows;
+}
+
+Result<void> CudaExecutor::reserve_logits(uint64_t bytes) {
+  if (bytes <= logits_.bytes()) return {};
+  graphs_.clear();
+  HC_ASSIGN(Memory on_device, Memory::allocate(bytes, "logits"));
+  HC_ASSIGN(Memory on_host, Memory::allocate(bytes, "logits", Memory::Place::kHost));
+  logits_ = std::move(on_device);
+  logits_host_ = std::move(on_host);
+  return {};
+}
+
+Result<Graph> CudaExecutor::capture(const StepRows& rows) {
+  HC_TRY(check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a step"));
+  const auto encoded = encoder_->encode(rows, ropes_.tables(), logits_.as<float>(), stream_);
+  cudaGraph_t graph = nullptr;
+  const auto ended = check_cuda(cudaStreamEndCapture(stream_, &graph), "capturing a step");
+  HC_TRY(encoded);
+  HC_TRY(ended);
+  cudaGraphExec_t executable = nullptr;
+  const auto made = check_cuda(cudaGraphInstantiate(&executable, graph, 0), "instantiating a step's graph");
+  (void)cudaGraphDestroy(graph);
+  HC_TRY(made);
+  return Graph(executable);
+}
+
+// Few generated rows repeat their shape token after token: worth a graph.
+Result<void> CudaExecutor::issue(const StepRows& rows) {
+  if (rows.prompt.n != 0 || rows.n_rows > kMostGraphRows)
+    return encoder_->encode(rows, ropes_.tables(), logits_.as<float>(), stream_);
+  const Shape shape{rows.n_rows, rows.generated_logits.n, rows.n_positions};
+  auto found = graphs_.find(shape);
+  if (found == graphs_.end()) {
+    if (graphs_.size() >= kMostGraphs) graphs_.clear();
+    HC_ASSIGN(Graph graph, capture(rows));
+    found = graphs_.emplace(shape, std::move(graph)).first;
+  }
+  return check_cuda(cudaGraphLaunch(found->second.get(), stream_), "launching a step");
+}
+
+Result<void> CudaExecutor::step(const Batch& batch, std::span<float> logits) {
+  HC_TRY(std::exchange(pending_, {}));
+  auto done = run(batch, logits);
+  // What was issued before a failure may still read the step's inputs.
+  if (!done && cudaStreamSynchronize(stream_) != cudaSuccess) (void)cudaGetLastError();
+  return done;
+}
+
+Result<void> CudaExecutor::run(const Batch& batch, std::span<float> logits) {
+  HC_TRY(validate(batch));
+  const auto wanted =
+      uint64_t(std::count_if(batch.rows.begin(), batch.rows.end(), [](const Row& r) { return r.wants_logits; }));
+  if (logits.size() != wanted * program_.vocabulary)
+    return invalid("room for {} logits, {} rows of {} are wanted", logits.size(), wanted, program_.vocabulary);
+  HC_TRY(reserve_logits(logits.size_bytes()));
+  HC_ASSIGN(const StepRows rows, take_in(batch));
+  HC_TRY(issue(rows));
+  if (!logits.empty())
+    HC_TRY(check_cuda(
+        cudaMemcpyAsync(logits_host_.as(), logits_.as(), logits.size_bytes(), cudaMemcpyDeviceToHost, stream_),
+        fmt::format("fetching {} logits", logits.size())));
+  HC_TRY(check_cuda(cudaStreamSynchronize(stream_), fmt::format("a step of {} rows", rows.n_rows)));
+  if (!logits.empty()) std::memcpy(logits.data(), logits_host_.as(), logits.size_bytes());
+  return {};
+}
+
+}  // namespace
+
+std::string description(const DeviceInfo& device) {
+  return fmt::format("cuda: {}, compute capability {}.{}, {} multiprocessors, {} MiB", device.name, device.major,
+                     device.minor, device.multiprocessors, device.memory_bytes >> 20);
+}
+
+Result<void> check_program(const program::Program& program, const CompileOptions& options) {
+  HC_TRY(check_ops(program));
+  return KvCache::check(program, options.cache_type);
+}
+
+Plan make_plan(const program::Program& program, const DeviceInfo& device) {
+  return {.backend = description(device), .steps = plan_steps(program)};
+}
+
+Result<std::unique_ptr<Executor>> make_executor(const program::Program& program, const CompileOptions& options,
+                                                const DeviceInfo& device) {
+  if (options.max_rows == 0) return invalid("an executor for batches of no rows");
+  HC_TRY(check_program(program, options));
+  auto executor = std::make_unique<CudaExecutor>(program, options, device);
+  HC_TRY(executor->set_up());
+  return executor;
+}
+
+}  // namespace honeycrisp::backend::cuda

@@ -1,0 +1,383 @@
+// Attention over the paged cache, for rows of either role: prepare (norms, rope, appending), one block per chunk of
+// positions, and the merge of the chunks from left to right.
+//
+// A row's bits depend on its position and its cache alone: chunks start at absolute multiples of kAttentionChunk, work
+// inside a chunk is split by the head's size only, and a chunk that the row cannot see is not merged.
+#include "backend/cuda/kernels/ending.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+
+#include <cuda_fp16.h>
+
+namespace honeycrisp::backend::cuda {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr uint32_t kChunk = program::kAttentionChunk, kPage = program::kPagePositions;
+constexpr int kHeadGroup = 8;                  // query heads of a KV head that share one pass over keys and values
+constexpr int kKeyLoads = 4, kValueLoads = 8;  // loads in flight of a thread
+constexpr uint32_t kQ8Block = 32;
+static_assert(kChunk == kThreads, "a thread per position");
+
+constexpr uint8_t kF16 = kCacheF16, kF32 = kCacheF32, kQ8 = kCacheQ8_0;
+
+// ---- where things lie
+
+__device__ __forceinline__ const uint32_t* page_table(const AttendArgs& a, uint32_t row) {
+  return a.tables + a.table_start[size_t(row) * a.n_pools + a.pool];
+}
+// Keys of one KV head in a page; its values lie value_offset further.
+__device__ __forceinline__ uint8_t* head_in_page(const CacheView& c, uint32_t page, uint32_t kv_head) {
+  return c.chunks[page / c.pages_per_chunk] + page % c.pages_per_chunk * c.page_bytes + c.layer_offset +
+         kv_head * c.head_bytes;
+}
+// q8_0: codes of all positions of the page first, then their scales.
+__device__ __forceinline__ __half* q8_scales(uint8_t* section, uint32_t dim, uint32_t position) {
+  return reinterpret_cast<__half*>(section + kPage * dim) + position * (dim / kQ8Block);
+}
+
+// ---- prepare
+
+// Rounds a vector in shared memory to the cache's type and stores it. By one warp.
+__device__ void store_vector(uint8_t* section, uint8_t type, uint32_t position, const float* x, uint32_t dim,
+                             int lane) {
+  if (type == kF32) {
+    for (uint32_t d = lane; d < dim; d += 32) reinterpret_cast<float*>(section)[position * dim + d] = x[d];
+  } else if (type == kF16) {
+    for (uint32_t d = lane; d < dim; d += 32)
+      reinterpret_cast<__half*>(section)[position * dim + d] = __float2half_rn(x[d]);
+  } else {
+    for (uint32_t block = 0; block < dim / kQ8Block; ++block) {
+      const float v = x[block * kQ8Block + lane];
+      const float d = warp_max(fabsf(v)) / 127;
+      const bool finite = __all_sync(~0u, isfinite(v));
+      const float code = d == 0 || !finite ? 0.0f : rintf(v * (1 / d));
+      reinterpret_cast<int8_t*>(section)[position * dim + block * kQ8Block + lane] = int8_t(code);
+      if (lane == 0) q8_scales(section, dim, position)[block] = __float2half_rn(finite ? d : NAN);
+    }
+  }
+}
+
+__device__ __forceinline__ void rotate(const AttendArgs& a, uint32_t position, float* head, int lane) {
+  const float* table = a.rope + size_t(position) * a.n_pairs * 2;
+  for (uint32_t i = lane; i < a.n_pairs; i += 32) {
+    float& first = head[a.interleaved ? 2 * i : i];
+    float& second = head[a.interleaved ? 2 * i + 1 : i + a.pair_distance];
+    const float cosine = table[2 * i], sine = table[2 * i + 1], x = first, y = second;
+    first = x * cosine - y * sine;
+    second = x * sine + y * cosine;
+  }
+  __syncwarp();
+}
+
+// 1 / rms over all heads of a projection, for norms of the whole; by the block.
+__device__ float whole_scale(const float* x, uint32_t n, float eps, float* shared) {
+  float squares = 0;
+  for (uint32_t i = threadIdx.x; i < n; i += kThreads) squares = fmaf(x[i], x[i], squares);
+  return 1 / sqrtf(block_sum<kThreads>(squares, shared) / float(n) + eps);
+}
+
+// A warp per head: query heads, then keys, then values. blockIdx.y is the row.
+__global__ void __launch_bounds__(kThreads) prepare(const __grid_constant__ AttendArgs a, uint32_t head_floats) {
+  extern __shared__ float heads[];
+  __shared__ float reduction[kWarps];
+  let_next_begin();
+  const uint32_t row = blockIdx.y, position = a.positions[row];
+  const uint32_t page = page_table(a, row)[position / kPage];
+  const CacheView& c = a.cache;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  wait_for_previous();
+  const float* q = a.q.data + size_t(row) * a.q.stride;
+  const float* k = a.k.data + size_t(row) * a.k.stride;
+  const float* v = a.v_is_k ? k : a.v.data + size_t(row) * a.v.stride;
+  float q_whole = 1, k_whole = 1;
+  if (a.norm_whole && a.q_norm.present) q_whole = whole_scale(q, a.n_heads * c.key_dim, a.q_norm.eps, reduction);
+  if (a.norm_whole && a.k_norm.present && a.appends)
+    k_whole = whole_scale(k, c.n_kv_heads * c.key_dim, a.k_norm.eps, reduction);
+
+  uint32_t head = blockIdx.x * kWarps + warp;
+  const uint32_t n_appended = a.appends ? c.n_kv_heads : 0;
+  if (head >= a.n_heads + 2 * n_appended) return;
+  const bool is_query = head < a.n_heads, is_value = head >= a.n_heads + n_appended;
+  if (!is_query) head -= a.n_heads + (is_value ? n_appended : 0);
+  const uint32_t dim = is_value ? c.value_dim : c.key_dim;
+  const float* from = is_query   ? q + size_t(head) * dim * (a.output_gate ? 2 : 1)
+                      : is_value ? v + size_t(head) * dim
+                                 : k + size_t(head) * dim;
+  const NormArgs& norm = is_query ? a.q_norm : is_value ? a.v_norm : a.k_norm;
+  float* x = heads + size_t(warp) * head_floats;
+
+  float squares = 0;
+  for (uint32_t d = lane; d < dim; d += 32) {
+    x[d] = from[d];
+    squares = fmaf(from[d], from[d], squares);
+  }
+  if (norm.present) {
+    const bool whole = a.norm_whole && !is_value;
+    const float scale = whole ? (is_query ? q_whole : k_whole) : 1 / sqrtf(warp_sum(squares) / float(dim) + norm.eps);
+    const float* weight = norm.weight == nullptr ? nullptr : norm.weight + (whole ? size_t(head) * dim : 0);
+    for (uint32_t d = lane; d < dim; d += 32) x[d] = weight != nullptr ? x[d] * scale * weight[d] : x[d] * scale;
+  }
+  __syncwarp();
+  if (!is_value && a.rope != nullptr) rotate(a, position, x, lane);
+  if (is_query) {
+    float* to = a.queries + (size_t(row) * a.n_heads + head) * dim;
+    for (uint32_t d = lane; d < dim; d += 32) to[d] = x[d];
+    return;
+  }
+  uint8_t* section = head_in_page(c, page, head) + (is_value ? c.value_offset : 0);
+  store_vector(section, c.type, position % kPage, x, dim, lane);
+}
+
+// ---- one chunk
+
+// Eight values of a cached vector from element d on.
+template <uint8_t kType>
+__device__ __forceinline__ void load8(uint8_t* section, uint32_t dim, uint32_t position, uint32_t d, float (&v)[8]) {
+  if constexpr (kType == kF32) {
+    const auto* p = reinterpret_cast<const float4*>(reinterpret_cast<const float*>(section) + position * dim + d);
+    const float4 a = p[0], b = p[1];
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+  } else if constexpr (kType == kF16) {
+    const uint4 w = *reinterpret_cast<const uint4*>(reinterpret_cast<const __half*>(section) + position * dim + d);
+    const uint32_t words[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 f = __half22float2(*reinterpret_cast<const __half2*>(&words[i]));
+      v[2 * i] = f.x;
+      v[2 * i + 1] = f.y;
+    }
+  } else {
+    const float scale = __half2float(q8_scales(section, dim, position)[d / kQ8Block]);
+    const uint2 w = *reinterpret_cast<const uint2*>(section + position * dim + d);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = scale * float(int8_t((i < 4 ? w.x : w.y) >> (8 * (i % 4))));
+  }
+}
+// Two values from element d on.
+template <uint8_t kType>
+__device__ __forceinline__ float2 load2(uint8_t* section, uint32_t dim, uint32_t position, uint32_t d) {
+  if constexpr (kType == kF32)
+    return *reinterpret_cast<const float2*>(reinterpret_cast<const float*>(section) + position * dim + d);
+  if constexpr (kType == kF16)
+    return __half22float2(
+        *reinterpret_cast<const __half2*>(reinterpret_cast<const __half*>(section) + position * dim + d));
+  const float scale = __half2float(q8_scales(section, dim, position)[d / kQ8Block]);
+  const char2 codes = *reinterpret_cast<const char2*>(section + position * dim + d);
+  return {scale * float(int8_t(codes.x)), scale * float(int8_t(codes.y))};
+}
+
+struct Visible {
+  uint32_t begin, end;  // positions within the chunk
+};
+__device__ __forceinline__ Visible visible_part(uint32_t position, uint32_t window, uint32_t chunk) {
+  const uint32_t first = window != 0 && position >= window ? position - window + 1 : 0, start = chunk * kChunk;
+  const uint32_t begin = first > start ? first - start : 0;
+  const uint32_t end = position < start ? 0 : min(position - start + 1, kChunk);
+  return {begin, end};
+}
+
+// Threads that share one position's value, two elements each.
+__host__ __device__ __forceinline__ uint32_t value_lanes(uint32_t dim) {
+  return dim / 2 < kThreads ? dim / 2 : uint32_t(kThreads);
+}
+
+// Element d of a head's output.
+__device__ __forceinline__ void write_output(const AttendArgs& a, uint32_t row, uint32_t head, uint32_t d, float out) {
+  if (a.output_gate) {
+    const float gate = a.q.data[size_t(row) * a.q.stride + (size_t(head) * 2 + 1) * a.cache.key_dim + d];
+    out = out / (1 + expf(-gate));
+  }
+  a.out.data[size_t(row) * a.out.stride + size_t(head) * a.cache.value_dim + d] = out;
+}
+// What merge_chunks() makes of a single chunk, to the bit.
+__device__ __forceinline__ void finish_head(const AttendArgs& a, uint32_t row, uint32_t head, uint32_t d, float value,
+                                            float2 whole) {
+  const float largest = a.sinks != nullptr ? fmaxf(a.sinks[head], whole.x) : whole.x;
+  const float weight = expf(whole.x - largest);
+  const float sum = fmaf(weight, whole.y, a.sinks != nullptr ? expf(a.sinks[head] - largest) : 0.0f);
+  write_output(a, row, head, d, fmaf(weight, value, 0.0f) / sum);
+}
+
+// Block (chunk, KV head, row): scores by a thread per position, then values by threads over (part of the chunk, two
+// elements of the head). Shared: queries [group][key_dim], scores [group][256], sums of the parts
+// [parts][group][value_dim].
+template <uint8_t kType>
+__global__ void __launch_bounds__(kThreads, 2) attend_chunk(const __grid_constant__ AttendArgs a) {
+  extern __shared__ __align__(16) float shared[];
+  __shared__ uint8_t* pages[kChunk / kPage];
+  __shared__ float2 whole[kHeadGroup];  // largest score and sum of each query head
+  let_next_begin();
+  const uint32_t chunk = blockIdx.x, kv_head = blockIdx.y, row = a.first_row + blockIdx.z;
+  const CacheView& c = a.cache;
+  const Visible visible = visible_part(a.positions[row], a.window, chunk);
+  if (visible.begin >= visible.end) {
+    wait_for_previous();  // completion is transitive only if every block waits
+    return;
+  }
+  const uint32_t* table = page_table(a, row) + chunk * (kChunk / kPage);
+  if (threadIdx.x < kChunk / kPage && threadIdx.x >= visible.begin / kPage && threadIdx.x * kPage < visible.end)
+    pages[threadIdx.x] = head_in_page(c, table[threadIdx.x], kv_head);
+  wait_for_previous();
+  const uint32_t heads_per_kv = a.n_heads / c.n_kv_heads, j = threadIdx.x;
+  const bool seen = j >= visible.begin && j < visible.end;
+  float* queries = shared;
+  float* scores = queries + kHeadGroup * c.key_dim;
+  float* sums = scores + kHeadGroup * kChunk;
+  // Positions are dealt to the parts in turn. Those that the row cannot see would add exactly zero.
+  const uint32_t lanes = value_lanes(c.value_dim), parts = kThreads / lanes, part = threadIdx.x / lanes;
+  const uint32_t part_begin = part + (visible.begin > part ? (visible.begin - part + parts - 1) / parts * parts : 0);
+
+  for (uint32_t group = 0; group < heads_per_kv; group += kHeadGroup) {
+    const uint32_t n = min(uint32_t(kHeadGroup), heads_per_kv - group), head0 = kv_head * heads_per_kv + group;
+    const float* q = a.queries + (size_t(row) * a.n_heads + head0) * c.key_dim;
+    for (uint32_t i = threadIdx.x; i < n * c.key_dim; i += kThreads) queries[i] = q[i];
+    __syncthreads();
+
+    float score[kHeadGroup] = {};
+    if (seen) {
+      uint8_t* keys = pages[j / kPage];
+      for (uint32_t d0 = 0; d0 < c.key_dim; d0 += 8 * kKeyLoads) {
+        float key[kKeyLoads][8];
+#pragma unroll
+        for (int u = 0; u < kKeyLoads; ++u)  // all on their way before the first is used
+          if (d0 + 8 * u < c.key_dim) load8<kType>(keys, c.key_dim, j % kPage, d0 + 8 * u, key[u]);
+#pragma unroll
+        for (int u = 0; u < kKeyLoads; ++u) {
+          if (d0 + 8 * u >= c.key_dim) break;
+#pragma unroll
+          for (int h = 0; h < kHeadGroup; ++h) {
+            if (h >= n) break;
+            const float4* q4 = reinterpret_cast<const float4*>(queries + h * c.key_dim + d0 + 8 * u);
+            const float4 q0 = q4[0], q1 = q4[1];
+            const float query[8] = {q0.x, q0.y, q0.z, q0.w, q1.x, q1.y, q1.z, q1.w};
+#pragma unroll
+            for (int i = 0; i < 8; ++i) score[h] = fmaf(query[i], key[u][i], score[h]);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < kHeadGroup; ++h)
+      if (h < n) scores[h * kChunk + j] = seen ? softcap(a.softcap, score[h] * a.scale) : -INFINITY;
+    __syncthreads();
+
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (warp < n) {  // a warp per query head: kWarps >= kHeadGroup
+      float* s = scores + warp * kChunk;
+      float largest = -INFINITY, sum = 0;
+      for (uint32_t i = lane; i < kChunk; i += 32) largest = fmaxf(largest, s[i]);
+      largest = warp_max(largest);
+      for (uint32_t i = lane; i < kChunk; i += 32) {
+        s[i] = expf(s[i] - largest);
+        sum += s[i];
+      }
+      sum = warp_sum(sum);
+      float* out =
+          a.partials + ((size_t(blockIdx.z) * a.n_heads + head0 + warp) * a.n_chunks + chunk) * (c.value_dim + 2);
+      if (lane == 0) {
+        whole[warp] = {largest, sum};
+        out[c.value_dim] = largest;
+        out[c.value_dim + 1] = sum;
+      }
+    }
+    __syncthreads();
+
+    if (part < parts) {
+      for (uint32_t d = threadIdx.x % lanes * 2; d < c.value_dim; d += lanes * 2) {
+        float2 acc[kHeadGroup] = {};
+        for (uint32_t i0 = part_begin; i0 < visible.end; i0 += parts * kValueLoads) {
+          float2 value[kValueLoads];
+#pragma unroll
+          for (int u = 0; u < kValueLoads; ++u) {
+            const uint32_t i = min(i0 + u * parts, visible.end - 1);  // repeated past the end, and not used
+            value[u] = load2<kType>(pages[i / kPage] + c.value_offset, c.value_dim, i % kPage, d);
+          }
+#pragma unroll
+          for (int u = 0; u < kValueLoads; ++u) {
+            const uint32_t i = i0 + u * parts;
+            if (i >= visible.end) break;
+#pragma unroll
+            for (int h = 0; h < kHeadGroup; ++h) {
+              if (h >= n) break;
+              const float weight = scores[h * kChunk + i];
+              acc[h] = {fmaf(weight, value[u].x, acc[h].x), fmaf(weight, value[u].y, acc[h].y)};
+            }
+          }
+        }
+#pragma unroll
+        for (int h = 0; h < kHeadGroup; ++h)
+          if (h < n) *reinterpret_cast<float2*>(sums + (part * kHeadGroup + h) * c.value_dim + d) = acc[h];
+      }
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < n * c.value_dim; i += kThreads) {
+      const uint32_t h = i / c.value_dim, d = i % c.value_dim;
+      float total = sums[h * c.value_dim + d];
+      for (uint32_t p = 1; p < parts; ++p) total += sums[(p * kHeadGroup + h) * c.value_dim + d];
+      if (a.n_chunks == 1) {
+        finish_head(a, row, head0 + h, d, total, whole[h]);
+        continue;
+      }
+      a.partials[((size_t(blockIdx.z) * a.n_heads + head0 + h) * a.n_chunks + chunk) * (c.value_dim + 2) + d] = total;
+    }
+    __syncthreads();
+  }
+}
+
+// ---- the merge: block (head, row)
+
+__global__ void __launch_bounds__(128) merge_chunks(const __grid_constant__ AttendArgs a) {
+  let_next_begin();
+  wait_for_previous();
+  const uint32_t head = blockIdx.x, row = a.first_row + blockIdx.y, position = a.positions[row];
+  const uint32_t dim = a.cache.value_dim;
+  const uint32_t first = a.window != 0 && position >= a.window ? (position - a.window + 1) / kChunk : 0;
+  const uint32_t last = position / kChunk;
+  const float* partials = a.partials + (size_t(blockIdx.y) * a.n_heads + head) * a.n_chunks * (dim + 2);
+  float largest = a.sinks != nullptr ? a.sinks[head] : -INFINITY;
+  for (uint32_t c = first; c <= last; ++c) largest = fmaxf(largest, partials[size_t(c) * (dim + 2) + dim]);
+  float sum = a.sinks != nullptr ? expf(a.sinks[head] - largest) : 0;
+  for (uint32_t c = first; c <= last; ++c) {
+    const float* p = partials + size_t(c) * (dim + 2) + dim;
+    sum = fmaf(expf(p[0] - largest), p[1], sum);
+  }
+  for (uint32_t d = threadIdx.x; d < dim; d += blockDim.x) {
+    float total = 0;
+    for (uint32_t c = first; c <= last; ++c) {
+      const float* p = partials + size_t(c) * (dim + 2);
+      total = fmaf(expf(p[dim] - largest), p[d], total);
+    }
+    write_output(a, row, head, d, total / sum);
+  }
+}
+
+size_t chunk_shared_bytes(const AttendArgs& a) {
+  const size_t parts = kThreads / value_lanes(a.cache.value_dim);
+  return sizeof(float) *
+         (kHeadGroup * size_t(a.cache.key_dim) + kHeadGroup * kChunk + parts * kHeadGroup * a.cache.value_dim);
+}
+
+template <uint8_t kType>
+int launch_chunks(const AttendArgs& a, Stream stream) {
+  return launch(attend_chunk<kType>, dim3(a.n_chunks, a.cache.n_kv_heads, a.n_rows), kThreads, chunk_shared_bytes(a),
+                stream, a);
+}
+
+}  // namespace
+
+int launch_attend_prepare(const AttendArgs& a, Stream stream) {
+  const uint32_t n_heads = a.n_heads + (a.appends ? 2 * a.cache.n_kv_heads : 0);
+  const uint32_t head_floats = max(a.cache.key_dim, a.cache.value_dim);
+  return launch(prepare, dim3((n_heads + kWarps - 1) / kWarps, a.n_rows), kThreads,
+                kWarps * head_floats * sizeof(float), stream, a, head_floats);
+}
+
+int launch_attend(const AttendArgs& a, Stream stream) {
+  int status = a.cache.type == kF16   ? launch_chunks<kF16>(a, stream)
+               : a.cache.type == kF32 ? launch_chunks<kF32>(a, stream)
+                                      : launch_chunks<kQ8>(a, stream);
+  if (status != cudaSuccess || a.n_chunks == 1) return status;
+  return launch(merge_chunks, dim3(a.n_heads, a.n_rows), 128, 0, stream, a);
+}
+
+}  // namespace honeycrisp::backend::cuda

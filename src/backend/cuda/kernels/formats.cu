@@ -1,0 +1,262 @@
+// Reading weights of every format: rows of an embedding table, rows split in two bf16 for the matrix product, plain
+// matrix-vector products in f32, and the repacking of a file's rows into tiles.
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/packed.cuh"
+#include "quant/tables.h"
+
+#include <cuda_bf16.h>
+
+namespace honeycrisp::backend::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <Format F, bool kPacked>
+__device__ __forceinline__ void read_octet(const DeviceMatrix& m, uint32_t row, uint32_t o, float (&v)[8]) {
+  if constexpr (kPacked)
+    packed_octet<F>(m.data, m.first_row + row, o, m.cols, v);
+  else
+    row_octet<F>(m.data + size_t(m.first_row + row) * m.row_bytes, o, m.cols, v);
+}
+
+struct UnpackArgs {
+  DeviceMatrix matrix;
+  const int32_t* tokens;  // which rows; absent: all of them
+  uint32_t n_rows;
+  uint32_t n_octets;  // to write per row
+  Rows out;           // f32, or
+  uint16_t *high, *low;
+  float scale;
+};
+
+// A thread per octet; blockIdx.y strides over rows.
+template <Format F, bool kPacked>
+__global__ void __launch_bounds__(kThreads) unpack(UnpackArgs a) {
+  wait_for_previous();
+  const uint32_t o = blockIdx.x * kThreads + threadIdx.x;
+  if (o >= a.n_octets) return;
+  for (uint32_t i = blockIdx.y; i < a.n_rows; i += gridDim.y) {
+    float v[8] = {};
+    if (8 * o < a.matrix.cols) read_octet<F, kPacked>(a.matrix, a.tokens ? uint32_t(a.tokens[i]) : i, o, v);
+    if (a.out.data != nullptr) {
+      float* out = a.out.data + size_t(i) * a.out.stride + 8 * o;
+      for (uint32_t k = 0; k < 8 && 8 * o + k < a.matrix.cols; ++k) out[k] = v[k] * a.scale;
+      continue;
+    }
+    alignas(16) uint16_t high[8], low[8];
+    for (int k = 0; k < 8; ++k) {
+      const __nv_bfloat16 h = __float2bfloat16_rn(v[k]);
+      high[k] = __bfloat16_as_ushort(h);
+      low[k] = __bfloat16_as_ushort(__float2bfloat16_rn(v[k] - __bfloat162float(h)));
+    }
+    const size_t at = size_t(i) * a.n_octets + o;
+    reinterpret_cast<uint4*>(a.high)[at] = *reinterpret_cast<const uint4*>(high);
+    reinterpret_cast<uint4*>(a.low)[at] = *reinterpret_cast<const uint4*>(low);
+  }
+}
+
+// A warp per row of the weight; its lanes take octets 32 apart, and up to kMatVecRows rows of x share what they read.
+template <Format F>
+__global__ void __launch_bounds__(kThreads) plain_mat_vec(DeviceMatrix m, const float* x, uint32_t n, Rows products) {
+  wait_for_previous();
+  const uint32_t row = blockIdx.x * (kThreads / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  const uint32_t first = blockIdx.y * kMatVecRows;
+  if (row >= m.rows) return;
+  float sums[kMatVecRows] = {};
+  for (uint32_t o = lane; 8 * o < m.cols; o += 32) {
+    float v[8];
+    read_octet<F, false>(m, row, o, v);
+#pragma unroll
+    for (uint32_t i = 0; i < kMatVecRows; ++i) {
+      if (first + i >= n) break;
+      const float* xi = x + size_t(first + i) * m.cols + 8 * o;
+#pragma unroll
+      for (uint32_t k = 0; k < 8; ++k)
+        if (8 * o + k < m.cols) sums[i] = fmaf(v[k], xi[k], sums[i]);
+    }
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < kMatVecRows; ++i) {
+    const float sum = warp_sum(sums[i]);
+    if (lane == 0 && first + i < n) products.data[size_t(first + i) * products.stride + row] = sum;
+  }
+}
+
+// ---- packing: the 16-bit word `at` of a tile, from the file's blocks; zero where the weight has no row or column
+
+struct PackSource {
+  const uint8_t* rows;
+  uint32_t n_rows, n_cols;
+};
+
+template <Format F>
+__device__ const typename BlockOf<F>::Type* block_at(const PackSource& s, uint32_t row, uint32_t column) {
+  constexpr quant::FormatInfo kInfo = quant::info(F);
+  if (row >= s.n_rows || column >= s.n_cols) return nullptr;
+  const size_t blocks_per_row = s.n_cols / kInfo.block_elements;
+  return reinterpret_cast<const typename BlockOf<F>::Type*>(s.rows) + row * blocks_per_row +
+         column / kInfo.block_elements;
+}
+
+// The code of column j of a block of 32.
+__device__ __forceinline__ int code_of(const quant::BlockQ4_0& b, int, int j) {
+  return nibble(b.codes[j % 16], j / 16);
+}
+__device__ __forceinline__ int code_of(const quant::BlockQ8_0& b, int, int j) { return b.codes[j] + 128; }
+__device__ __forceinline__ int code_of(const quant::BlockQ4_K& b, int blk, int j) {
+  return nibble(b.codes[32 * (blk / 2) + j], blk % 2);
+}
+__device__ __forceinline__ int code_of(const quant::BlockQ6_K& b, int blk, int j) {
+  return nibble(b.codes[64 * (blk / 4) + 32 * (blk % 2) + j], blk / 2 % 2) | crumb(b.high[32 * (blk / 4) + j], blk % 4)
+                                                                                 << 4;
+}
+
+// 2 of the 12-bit fields of Q4_K's lane l and row r8.
+__device__ __forceinline__ uint32_t scale_fields(const quant::BlockQ4_K* b, int pair) {
+  if (b == nullptr) return 0;
+  uint32_t fields = 0;
+  for (int i = 0; i < 2; ++i) {
+    const ScaleAndMin s = scale_and_min(b->scales, 2 * pair + i);
+    fields |= (uint32_t(s.scale) | uint32_t(s.min) << 6) << (12 * i);
+  }
+  return fields;
+}
+
+template <Format F>
+__device__ uint16_t packed_word(const PackSource& s, uint32_t row0, uint32_t column0, int at) {
+  constexpr int kCodeWords = F == Format::kQ8_0 ? 2048 : 1024;
+  if (at < kCodeWords) {
+    const int word = at / 2, lane = F == Format::kQ8_0 ? word / 4 % 32 : word % 128 / 4, sub = word % 4;
+    const int blk = F == Format::kQ8_0 ? word / 128 : word / 128 * 2 + sub / 2, r8 = sub % 2;
+    const auto* b = block_at<F>(s, row0 + lane / 4 + 8 * r8, column0 + 32 * blk);
+    if (b == nullptr) return 0;
+    uint32_t value = 0;
+    if constexpr (F == Format::kQ8_0) {
+      for (int i = 0; i < 2; ++i) value |= code_of(*b, blk, sub / 2 * 16 + lane % 4 * 4 + at % 2 * 2 + i) << (8 * i);
+    } else {
+      for (int i = 0; i < 4; ++i) {
+        const int n = at % 2 * 4 + i;
+        value |= (code_of(*b, blk, n % 2 * 16 + lane % 4 * 4 + element_of_nibble(n)) & 15) << (4 * i);
+      }
+    }
+    return uint16_t(value);
+  }
+  if constexpr (F == Format::kQ4_0 || F == Format::kQ8_0) {
+    const int i = at - kCodeWords, blk = i % 8, r8 = i / 8 % 2, g = i / 16;
+    const auto* b = block_at<F>(s, row0 + g + 8 * r8, column0 + 32 * blk);
+    return b == nullptr ? 0 : b->d;
+  } else if constexpr (F == Format::kQ4_K) {
+    if (at >= 1120) {
+      const auto* b = block_at<F>(s, row0 + (at - 1120) / 2, column0);
+      return b == nullptr ? 0 : at % 2 ? b->dmin : b->d;
+    }
+    const int lane = at >= 1088 ? at - 1088 : (at - 1024) / 2;
+    const uint64_t all = scale_fields(block_at<F>(s, row0 + lane / 4, column0), lane % 4) |
+                         uint64_t(scale_fields(block_at<F>(s, row0 + lane / 4 + 8, column0), lane % 4)) << 24;
+    return uint16_t(at >= 1088 ? all >> 32 : all >> (16 * (at % 2)));
+  } else {
+    if (at >= 1664) {
+      const auto* b = block_at<F>(s, row0 + (at - 1664), column0);
+      return b == nullptr ? 0 : b->d;
+    }
+    uint32_t value = 0;
+    if (at >= 1536) {  // two scales
+      for (int i = 0; i < 2; ++i) {
+        const int byte = 2 * (at - 1536) + i, lane = byte / 8, r8 = byte / 4 % 2, sub = lane % 4 * 4 + byte % 4;
+        const auto* b = block_at<F>(s, row0 + lane / 4 + 8 * r8, column0);
+        if (b != nullptr) value |= uint32_t(uint8_t(b->scales[sub])) << (8 * i);
+      }
+      return uint16_t(value);
+    }
+    const int word = (at - 1024) / 2, lane = word / 2 % 32, blk = word / 64 * 2 + word % 2;
+    for (int p = 0; p < 8; ++p) {
+      const auto* b = block_at<F>(s, row0 + lane / 4 + 8 * (p % 2), column0);
+      const int j = p / 4 * 16 + lane % 4 * 4 + p / 2 % 2 * 2 + at % 2;
+      if (b != nullptr) value |= uint32_t(code_of(*b, blk, j) >> 4) << (2 * p);
+    }
+    return uint16_t(value);
+  }
+}
+
+// A thread per 16-bit word; blockIdx.y is the tile in its row of tiles, blockIdx.z the row of tiles.
+template <Format F>
+__global__ void __launch_bounds__(kThreads) pack(PackSource source, uint8_t* tiles, uint32_t row_tile) {
+  const int at = int(blockIdx.x * kThreads + threadIdx.x);
+  if (at >= int(tile_bytes(F) / 2)) return;
+  const size_t tile = size_t(row_tile + blockIdx.z) * gridDim.y + blockIdx.y;
+  reinterpret_cast<uint16_t*>(tiles + tile * tile_bytes(F))[at] =
+      packed_word<F>(source, blockIdx.z * kTileRows, blockIdx.y * kTileCols, at);
+}
+
+int launch_unpack(const UnpackArgs& a, Stream stream) {
+  const dim3 grid((a.n_octets + kThreads - 1) / kThreads, min(a.n_rows, 32768u));
+  if (a.matrix.packed) {
+    switch (a.matrix.format) {
+#define HC_X(e) \
+  case Format::e: return launch(unpack<Format::e, true>, grid, kThreads, 0, stream, a);
+      HC_CUDA_PACKED(HC_X)
+#undef HC_X
+      default: return cudaErrorInvalidValue;
+    }
+  }
+  switch (a.matrix.format) {
+#define HC_X(e, id, name, elements, bytes) \
+  case Format::e: return launch(unpack<Format::e, false>, grid, kThreads, 0, stream, a);
+    HC_FORMATS(HC_X)
+#undef HC_X
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+int launch_embed(const DeviceMatrix& table, const int32_t* tokens, uint32_t n_rows, Rows out, float scale,
+                 Stream stream) {
+  return launch_unpack({table, tokens, n_rows, (table.cols + 7) / 8, out, nullptr, nullptr, scale}, stream);
+}
+
+int launch_split_weights(const DeviceMatrix& matrix, uint16_t* high, uint16_t* low, uint32_t depth, Stream stream) {
+  return launch_unpack({matrix, nullptr, matrix.rows, depth / 8, {}, high, low, 1}, stream);
+}
+
+int launch_plain_mat_vec(const DeviceMatrix& m, const float* x, uint32_t n, Rows products, Stream stream) {
+  const dim3 grid((m.rows + kThreads / 32 - 1) / (kThreads / 32), (n + kMatVecRows - 1) / kMatVecRows);
+  switch (m.format) {
+#define HC_X(e, id, name, elements, bytes) \
+  case Format::e: return launch(plain_mat_vec<Format::e>, grid, kThreads, 0, stream, m, x, n, products);
+    HC_FORMATS(HC_X)
+#undef HC_X
+  }
+  return cudaErrorInvalidValue;
+}
+
+int launch_pack(quant::Format format, const uint8_t* source, uint32_t rows, uint32_t cols, uint8_t* tiles,
+                uint32_t row_tile, Stream stream) {
+  const dim3 grid((tile_bytes(format) / 2 + kThreads - 1) / kThreads, (cols + kTileCols - 1) / kTileCols,
+                  (rows + kTileRows - 1) / kTileRows);
+  const PackSource from{source, rows, cols};
+  switch (format) {
+#define HC_X(e) \
+  case Format::e: pack<Format::e><<<grid, kThreads, 0, stream>>>(from, tiles, row_tile); return cudaGetLastError();
+    HC_CUDA_PACKED(HC_X)
+#undef HC_X
+    default: return cudaErrorInvalidValue;
+  }
+}
+
+int upload_grids() {
+  int status = cudaSuccess;
+  const auto upload = [&](auto& symbol, const auto& grid) {
+    static_assert(sizeof(symbol) == sizeof(grid));
+    if (status == cudaSuccess) status = cudaMemcpyToSymbol(symbol, &grid, sizeof(grid));
+  };
+  upload(grid_iq2_xxs, quant::kGridIQ2_XXS);
+  upload(grid_iq2_xs, quant::kGridIQ2_XS);
+  upload(grid_iq2_s, quant::kGridIQ2_S);
+  upload(grid_iq3_xxs, quant::kGridIQ3_XXS);
+  upload(grid_iq3_s, quant::kGridIQ3_S);
+  upload(grid_iq1, quant::kGridIQ1);
+  return status;
+}
+
+}  // namespace honeycrisp::backend::cuda

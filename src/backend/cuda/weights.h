@@ -1,0 +1,38 @@
+// The weights of a program in device memory, each in one layout: packed tiles where the format has them, else the
+// file's. Also the program's small vectors.
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/cuda/args.h"
+#include "backend/cuda/device.h"
+
+#include <vector>
+
+namespace honeycrisp::backend::cuda {
+
+/// Whether weight `id` can be kept as packed tiles: its format has them, and every use begins at a whole tile of rows.
+std::vector<bool> packed_weights(const program::Program& program);
+
+class Weights {
+ public:
+  /// Bytes of device memory that load() takes.
+  static Result<uint64_t> needed_bytes(const program::Program& program);
+  /// Streams all weights to the device and repacks them there. Errors: out of memory, with sizes; a failed copy.
+  static Result<Weights> load(const program::Program& program, const CompileOptions& options, Stream stream);
+
+  DeviceMatrix matrix(const program::Matrix& m) const;
+  /// Tiles of a packed matrix, from its first row on.
+  const uint8_t* tiles(const program::Matrix& m) const;
+  const std::vector<bool>& packed() const { return packed_; }
+  const float* vector(program::VectorId id) const { return memory_.as<float>(vectors_[id]); }
+  NormArgs norm(const std::optional<program::Norm>& norm) const;
+  uint64_t memory_bytes() const { return memory_.bytes(); }
+
+ private:
+  const program::Program* program_ = nullptr;
+  std::vector<bool> packed_;
+  std::vector<uint64_t> weights_, vectors_;  // offsets in memory_
+  Memory memory_;
+};
+
+}  // namespace honeycrisp::backend::cuda
