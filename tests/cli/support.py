@@ -9,6 +9,7 @@ import signal
 import struct
 import subprocess
 import tempfile
+import termios
 import time
 import unittest
 from pathlib import Path
@@ -121,9 +122,16 @@ class Terminal:
             match = wanted.search(self.output)
             if match:
                 text, self.output = self.output[:match.end()], self.output[match.end():]
+                if text.endswith(b"> "):
+                    self.wait_for_editor(deadline)
                 return text
             if not self.read_some(deadline - time.monotonic()):
                 raise AssertionError(f"waited for {pattern!r}, got {self.output[-2000:]!r}")
+
+    def wait_for_editor(self, deadline):
+        """libedit shows its prompt a moment before it takes the terminal over; keys in between mean something else."""
+        while termios.tcgetattr(self.fd)[3] & termios.ICANON and time.monotonic() < deadline:
+            time.sleep(0.002)
 
     def read_some(self, timeout):
         if timeout <= 0 or not select.select([self.fd], [], [], timeout)[0]:

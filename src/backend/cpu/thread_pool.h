@@ -21,7 +21,7 @@ class Barrier {
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == n_) {
       arrived_.store(0, std::memory_order_relaxed);
       last();
-      generation_.store(generation + 1, std::memory_order_release);
+      generation_.store(generation + 1);  // sequentially consistent: notify_all must not look for waiters before it
       generation_.notify_all();
     } else {
       wait_for_change(generation_, generation);
