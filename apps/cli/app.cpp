@@ -1,5 +1,6 @@
 #include "cli/app.h"
 
+#include "base/text_escape.h"
 #include "cli/command.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/messages.h"
@@ -10,6 +11,7 @@
 #include <new>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace honeycrisp::cli {
 namespace {
@@ -22,7 +24,8 @@ constexpr const char* kFooter = R"(Examples:
 
 Each subcommand explains itself: honeycrisp SUBCOMMAND --help
 Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted.
-Environment: HONEYCRISP_CACHE (where models are kept), HONEYCRISP_ISA (force an instruction set), NO_COLOR.)";
+Environment: HONEYCRISP_CACHE (where models are kept), HONEYCRISP_ISA (force an instruction set: scalar, avx2, …; an
+unknown one lists those of this machine), NO_COLOR.)";
 
 /// The innermost subcommand that was being parsed: whose --help to point at.
 const CLI::App* parsed_subcommand(const CLI::App& root) {
@@ -36,6 +39,22 @@ std::string command_path(const CLI::App* app) {
   for (const CLI::App* parent = app->get_parent(); parent != nullptr; parent = parent->get_parent())
     path = parent->get_name() + " " + path;
   return path;
+}
+
+/// What was wrong with the command line, where CLI11's own words are no help: it names stray words in reverse, and of
+/// an unknown subcommand says only that one is missing.
+std::string explain(const CLI::ParseError& error, const CLI::App& root, const CLI::App& parsed) {
+  const std::vector<std::string> stray = root.remaining(/*recurse=*/true);
+  if (stray.empty() || (&parsed != &root && error.get_exit_code() != int(CLI::ExitCodes::ExtrasError)))
+    return error.what();
+  const std::string first = "\"" + escape_for_display(stray.front(), 60) + "\"";
+  if (stray.front().starts_with('-')) {
+    const bool too_early = parsed.get_option_no_throw(stray.front()) != nullptr || &parsed == &root;
+    return first + (too_early ? " is not an option here: a subcommand comes first" : " is not an option");
+  }
+  if (&parsed == &root) return first + " is not a subcommand";
+  const bool has_prompt = parsed.get_option_no_throw("--prompt") != nullptr;
+  return first + " was not expected" + (has_prompt ? ": a model goes after -m, a prompt in quotes after -p" : "");
 }
 
 int report(const Error& error) {
@@ -74,8 +93,8 @@ int run_app(int argc, char** argv) {
     const Result<void> written = Output().write(text.str());
     return written ? kExitOk : report(written.error());
   } catch (const CLI::ParseError& e) {
-    const std::string command = command_path(parsed_subcommand(root));
-    print_error(fmt::format("{} (see `{} --help`)", e.what(), command));
+    const CLI::App* parsed = parsed_subcommand(root);
+    print_error(fmt::format("{} (see `{} --help`)", explain(e, root, *parsed), command_path(parsed)));
     return kExitUsage;
   }
 

@@ -300,8 +300,10 @@ Result<std::string> hub_url(const std::string& short_form) {
       !is_plain(short_form.substr(0, slash), "._-") ||
       !is_plain(short_form.substr(slash + 1, colon - slash - 1), "._-") ||
       !is_plain(short_form.substr(colon + 1), "._-+/"))
-    return invalid("{}: neither a known model's name, nor ORG/REPO:FILE, nor a URL",
-                   escape_for_display(short_form, 200));
+    return invalid(
+        "{}: neither a known model's name, nor ORG/REPO:FILE.gguf, nor a URL (`honeycrisp pull --help` lists the "
+        "names)",
+        escape_for_display(short_form, 200));
   return fmt::format("{}/{}/resolve/main/{}", kModelHub, short_form.substr(0, colon), short_form.substr(colon + 1));
 }
 
