@@ -1,5 +1,6 @@
 #include "backend/cpu/executor.h"
 
+#include "backend/batch_check.h"
 #include "backend/cpu/thread_pool.h"
 #include "base/check.h"
 #include "base/checked.h"
@@ -166,36 +167,8 @@ Result<void> CpuExecutor::reserve_chunks(uint32_t n_chunks) {
 }
 
 Result<void> CpuExecutor::validate(const Batch& batch) const {
-  if (batch.rows.empty() || batch.rows.size() > options_.max_rows)
-    return invalid("a batch of {} rows; this executor takes 1 to {}", batch.rows.size(), options_.max_rows);
-  for (const SequencePages& pages : batch.sequences)
-    if (pages.tables.size() != program_.pools.size())
-      return invalid("{} page tables for {} pools", pages.tables.size(), program_.pools.size());
-  for (const Row& r : batch.rows) {
-    if (r.sequence >= batch.sequences.size()) return invalid("sequence {} of {}", r.sequence, batch.sequences.size());
-    if (r.token < 0 || uint32_t(r.token) >= program_.vocabulary)
-      return invalid("token {} is outside the vocabulary of {}", r.token, program_.vocabulary);
-    if (options_.max_positions != 0 && r.position >= options_.max_positions)
-      return invalid("position {} is outside the context of {}", r.position, options_.max_positions);
-    const SequencePages& pages = batch.sequences[r.sequence];
-    for (uint32_t pool = 0; pool < program_.pools.size(); ++pool) {
-      // What a row reads: every page back to the window's edge. Rows before it checked theirs but for the newest.
-      const uint32_t window = program_.pools[pool].window;
-      const uint32_t last = r.position / kPositionsPerPage;
-      const Row* before = &r == batch.rows.data() ? nullptr : &r - 1;
-      const bool follows = before && before->sequence == r.sequence && before->position + 1 == r.position;
-      const uint32_t first = follows                              ? last
-                             : window == 0 || r.position < window ? 0
-                                                                  : (r.position - window + 1) / kPositionsPerPage;
-      const auto table = pages.tables[pool];
-      if (last >= table.size())
-        return invalid("position {} is past the {} pages of pool {}", r.position, table.size(), pool);
-      for (uint32_t page = first; page <= last; ++page)
-        if (table[page] >= cache_.n_pages(pool))
-          return invalid("page {} of pool {}, needed by position {}, is absent", page, pool, r.position);
-    }
-  }
-  return {};
+  const BatchLimits limits{options_.max_rows, options_.max_positions};
+  return check_batch(program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); });
 }
 
 Result<void> CpuExecutor::step(const Batch& batch, std::span<float> logits) {

@@ -1,5 +1,6 @@
 #include "backend/cuda/executor.h"
 
+#include "backend/batch_check.h"
 #include "backend/cuda/encoder.h"
 #include "backend/cuda/rope_tables.h"
 #include "base/checked.h"
@@ -160,32 +161,8 @@ void CudaExecutor::copy_page(uint32_t pool, PageId from, PageId to) {
 }
 
 Result<void> CudaExecutor::validate(const Batch& batch) const {
-  if (batch.rows.empty() || batch.rows.size() > options_.max_rows)
-    return invalid("a batch of {} rows; this executor takes 1 to {}", batch.rows.size(), options_.max_rows);
-  for (const SequencePages& pages : batch.sequences)
-    if (pages.tables.size() != program_.pools.size())
-      return invalid("{} page tables for {} pools", pages.tables.size(), program_.pools.size());
-  for (const Row& r : batch.rows) {
-    if (r.sequence >= batch.sequences.size()) return invalid("sequence {} of {}", r.sequence, batch.sequences.size());
-    if (r.token < 0 || uint32_t(r.token) >= program_.vocabulary)
-      return invalid("token {} is outside the vocabulary of {}", r.token, program_.vocabulary);
-    if (r.position >= context_length(options_))
-      return invalid("position {} is outside the context of {}", r.position, context_length(options_));
-    for (uint32_t pool = 0; pool < program_.pools.size(); ++pool) {
-      // What a row reads: every page back to the window's edge. Rows before it checked theirs but for the newest.
-      const uint32_t window = program_.pools[pool].window, last = r.position / program::kPagePositions;
-      const bool follows = &r != batch.rows.data() && (&r)[-1].sequence == r.sequence;
-      const bool all = window == 0 || r.position < window;
-      const uint32_t first = follows ? last : all ? 0 : (r.position - window + 1) / program::kPagePositions;
-      const auto table = batch.sequences[r.sequence].tables[pool];
-      if (last >= table.size())
-        return invalid("position {} is past the {} pages of pool {}", r.position, table.size(), pool);
-      for (uint32_t page = first; page <= last; ++page)
-        if (table[page] >= cache_.n_pages(pool))
-          return invalid("page {} of pool {}, needed by position {}, is absent", page, pool, r.position);
-    }
-  }
-  return {};
+  const BatchLimits limits{options_.max_rows, context_length(options_)};
+  return check_batch(program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); });
 }
 
 // Fills and sends the inputs, and grows what depends on the context.

@@ -1,0 +1,48 @@
+// Whether a Batch is one that an executor can run: the one check that every executor makes before it touches anything.
+#pragma once
+
+#include "backend/backend.h"
+
+namespace honeycrisp::backend {
+
+struct BatchLimits {
+  uint32_t max_rows = 0;
+  uint64_t max_positions = 0;  // 0: no limit
+};
+
+/// `n_pages(pool)` is how many pages of a pool exist. Reads nothing but the batch and allocates nothing unless it
+/// fails.
+template <class NPages>
+Result<void> check_batch(const program::Program& program, const Batch& batch, const BatchLimits& limits,
+                         NPages n_pages) {
+  if (batch.rows.empty() || batch.rows.size() > limits.max_rows)
+    return invalid("a batch of {} rows; this executor takes 1 to {}", batch.rows.size(), limits.max_rows);
+  for (const SequencePages& pages : batch.sequences)
+    if (pages.tables.size() != program.pools.size())
+      return invalid("{} page tables for {} pools", pages.tables.size(), program.pools.size());
+  for (const Row& r : batch.rows) {
+    if (r.sequence >= batch.sequences.size()) return invalid("sequence {} of {}", r.sequence, batch.sequences.size());
+    if (r.token < 0 || uint32_t(r.token) >= program.vocabulary)
+      return invalid("token {} is outside the vocabulary of {}", r.token, program.vocabulary);
+    if (limits.max_positions != 0 && r.position >= limits.max_positions)
+      return invalid("position {} is outside the context of {}", r.position, limits.max_positions);
+    // What a row reads: every page back to the window's edge. Rows before it checked theirs but for the newest.
+    const Row* before = &r == batch.rows.data() ? nullptr : &r - 1;
+    const bool follows = before && before->sequence == r.sequence && before->position + 1 == r.position;
+    const uint32_t last = r.position / program::kPagePositions;
+    for (uint32_t pool = 0; pool < program.pools.size(); ++pool) {
+      const uint32_t window = program.pools[pool].window;
+      const bool all = window == 0 || r.position < window;
+      const uint32_t first = follows ? last : all ? 0 : (r.position - window + 1) / program::kPagePositions;
+      const std::span<const PageId> table = batch.sequences[r.sequence].tables[pool];
+      if (last >= table.size())
+        return invalid("position {} is past the {} pages of pool {}", r.position, table.size(), pool);
+      for (uint32_t page = first; page <= last; ++page)
+        if (table[page] >= n_pages(pool))
+          return invalid("page {} of pool {}, needed by position {}, is absent", page, pool, r.position);
+    }
+  }
+  return {};
+}
+
+}  // namespace honeycrisp::backend
