@@ -30,7 +30,9 @@ std::string describe_quantization(const program::Program& program) {
       found->first += weight.bytes;
     }
   }
-  std::stable_sort(shares.begin(), shares.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::sort(shares.begin(), shares.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;  // most bytes first
+  });
   if (shares.size() == 1) return std::string(quant::to_string(shares.front().second));
   std::string text;
   for (const auto& [bytes, format] : shares) {

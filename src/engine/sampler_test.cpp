@@ -179,7 +179,10 @@ RC_GTEST_PROP(SamplerModel, the_survivors_of_top_k_and_top_p_are_those_of_a_sort
 
   std::vector<Token> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](Token a, Token b) { return logits[size_t(a)] > logits[size_t(b)]; });
+  std::sort(order.begin(), order.end(), [&](Token a, Token b) {
+    const float x = logits[size_t(a)], y = logits[size_t(b)];
+    return x != y ? x > y : a < b;
+  });
   if (options.top_k > 0) order.resize(std::min(order.size(), size_t(options.top_k)));
   double mass = 0, sum = 0;
   for (const Token t : order) mass += std::exp(double(logits[size_t(t)]));

@@ -30,8 +30,8 @@ Result<StopStrings> StopStrings::create(std::span<const std::string> strings) {
     result.matchers_.push_back(std::move(matcher));
   }
   // Longest first: of two that end at the same byte the longer one is found.
-  std::stable_sort(result.matchers_.begin(), result.matchers_.end(),
-                   [](const Matcher& a, const Matcher& b) { return a.pattern.size() > b.pattern.size(); });
+  std::sort(result.matchers_.begin(), result.matchers_.end(),
+            [](const Matcher& a, const Matcher& b) { return a.pattern.size() > b.pattern.size(); });
   return result;
 }
 
