@@ -52,7 +52,8 @@ void add_loading_options(CommandLine& line, ModelOptions& options) {
   line.heading(kModelHeading);
   line.integer("-t,--threads", options.threads, 1, kMostThreads, "Threads that compute [physical cores available]", "");
   line.flag("--no-mmap", options.no_mmap, "Read the file into memory instead of mapping it");
-  line.flag("-v,--verbose", options.verbose, "Say more on stderr: what was chosen and why");
+  line.flag("-v,--verbose", options.verbose,
+            "Say more on stderr: what runs, on which backend, and notes about the file");
 }
 
 Result<std::shared_ptr<Engine>> load_engine(const std::string& path, const ModelOptions& options, uint32_t chunk,
@@ -68,7 +69,12 @@ Result<std::shared_ptr<Engine>> load_engine(const std::string& path, const Model
   engine.mmap = !options.no_mmap;
   engine.max_sessions = sessions;
   engine.progress = [&bar](uint64_t done, uint64_t total) { bar.update(done, total); };
-  return Engine::load(path, engine);
+  HC_ASSIGN(std::shared_ptr<Engine> loaded, Engine::load(path, engine));
+  const ModelInfo& info = loaded->info();
+  if (options.verbose)
+    print_note(fmt::format("{}: {}, {}; context {}; on {}", info.path, info.architecture, info.quantization,
+                           info.context, info.backend));
+  return loaded;
 }
 
 void add_answer_options(CommandLine& line, AnswerOptions& options) {

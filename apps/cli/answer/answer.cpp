@@ -1,9 +1,11 @@
 #include "cli/answer/answer.h"
 
+#include "base/cpu_count.h"
 #include "cli/answer/bandwidth.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/messages.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace honeycrisp::cli {
@@ -29,6 +31,13 @@ Result<Generation> stream_answer(const Engine& engine, Session& session, std::sp
   return generation;
 }
 
+SpeedLimit speed_limit(const ModelInfo& info, const ModelOptions& options) {
+  // Reading this machine's memory says nothing about a device's own; more threads than cores would be counted twice.
+  if (info.backend.starts_with("cuda")) return {.weight_bytes_per_token = info.weight_bytes_per_token};
+  const uint32_t cores = usable_cores();
+  return {info.weight_bytes_per_token, options.threads == 0 ? cores : std::min(uint32_t(options.threads), cores)};
+}
+
 std::string speed_text(const Generation& generation, SpeedLimit& limit) {
   std::string text = fmt::format("prefill {} tokens, {:.1f} tok/s", generation.prompt_tokens - generation.reused_tokens,
                                  generation.prefill_tokens_per_second());
@@ -36,10 +45,11 @@ std::string speed_text(const Generation& generation, SpeedLimit& limit) {
   if (rate == 0) return text;
   text += fmt::format("; decode {} tokens, {:.1f} tok/s", generation.decoded_tokens, rate);
   if (limit.bytes_per_second == 0) limit.bytes_per_second = measure_read_bandwidth(limit.threads);
-  if (limit.bytes_per_second == 0) return text;
   const double read = rate * double(limit.weight_bytes_per_token);
-  return text + fmt::format("; {:.1f} GB/s of weights, {:.0f} % of {:.1f} GB/s measured", read / 1e9,
-                            100 * read / limit.bytes_per_second, limit.bytes_per_second / 1e9);
+  text += fmt::format("; {:.1f} GB/s of weights", read / 1e9);
+  if (limit.bytes_per_second == 0) return text;
+  return text + fmt::format(", {:.0f} % of {:.1f} GB/s measured", 100 * read / limit.bytes_per_second,
+                            limit.bytes_per_second / 1e9);
 }
 
 void print_finish_note(const Generation& generation, const ModelInfo& info) {

@@ -19,9 +19,11 @@ Result<Generation> stream_answer(const Engine& engine, Session& session, std::sp
 /// What the speed of an answer is compared with; copied out of an engine, which may be gone by then.
 struct SpeedLimit {
   uint64_t weight_bytes_per_token = 0;
-  uint32_t threads = 0;         // that read memory in the measurement
+  uint32_t threads = 0;  // that read memory in the measurement; 0: the weights lie elsewhere, nothing is measured
   double bytes_per_second = 0;  // 0: measured when first needed
 };
+
+SpeedLimit speed_limit(const ModelInfo& info, const ModelOptions& options);
 
 /// "prefill 12 tokens, 340 tok/s; decode 64 tokens, 58.1 tok/s; 4.9 GB/s of weights, 41 % of 12.0 GB/s measured".
 std::string speed_text(const Generation& generation, SpeedLimit& limit);

@@ -1,5 +1,4 @@
 // `honeycrisp chat`: a conversation in the terminal, or line by line from a pipe.
-#include "base/cpu_count.h"
 #include "base/text_escape.h"
 #include "cli/answer/prompt.h"
 #include "cli/chat/commands.h"
@@ -153,9 +152,7 @@ Result<void> run(ChatArguments arguments) {
   if (editor.interactive() && !arguments.quiet)
     print_note(fmt::format("{} on {}. /help lists commands, Ctrl-D leaves.",
                            info.name.empty() ? info.architecture : info.name, info.backend));
-  SpeedLimit limit{info.weight_bytes_per_token,
-                   arguments.model.threads != 0 ? uint32_t(arguments.model.threads) : usable_cores()};
-  return ChatLoop(conversation, info, limit, arguments.quiet, editor).run();
+  return ChatLoop(conversation, info, speed_limit(info, arguments.model), arguments.quiet, editor).run();
 }
 
 }  // namespace

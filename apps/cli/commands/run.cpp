@@ -1,5 +1,4 @@
 // `honeycrisp run`: one answer, streamed to stdout.
-#include "base/cpu_count.h"
 #include "base/text_escape.h"
 #include "cli/answer/answer.h"
 #include "cli/answer/prompt.h"
@@ -74,8 +73,7 @@ Result<void> run(RunArguments arguments) {
   if (generation.finish_reason == FinishReason::kCancelled) return Fail(ErrorCode::kCancelled, "");
   print_finish_note(generation, engine->info());
   if (arguments.quiet) return {};
-  SpeedLimit limit{engine->info().weight_bytes_per_token,
-                   arguments.model.threads != 0 ? uint32_t(arguments.model.threads) : usable_cores()};
+  SpeedLimit limit = speed_limit(engine->info(), arguments.model);
   engine.reset();  // the measurement takes memory of its own
   print_note(fmt::format("{}; seed {}", speed_text(generation, limit), arguments.answer.chosen_seed));
   return {};
@@ -100,8 +98,8 @@ void add_run(CommandTree& tree) {
   add_loading_options(line, arguments->model);
   add_answer_options(line, arguments->answer);
   line.footer(R"(Samplers apply in this order: logit bias, repeat penalty, top-k, top-p, min-p, temperature.
-The answer alone goes to stdout; speed and notes go to stderr. Speed is also given as a share of what this machine can
-read from memory, because every token reads all weights once.
+The answer alone goes to stdout; speed and notes go to stderr. On a CPU, speed is also given as a share of
+what this machine can read from memory, because every token reads all weights once.
 
 Examples:
   honeycrisp run -p "Why is the sky blue?"
