@@ -91,13 +91,14 @@ class ChatLoop {
   void set_system(const std::string& text) {
     if (!text.empty()) conversation_.set_system(text);
     const std::string& system = conversation_.system();
-    print_note(system.empty() ? "There is no system text" : "System text: " + system);
+    print_note(system.empty() ? "No system text is set; the model's template may bring its own"
+                              : "System text: " + system);
   }
 
   void save(const std::string& path) {
     const Result<void> saved = save_conversation(conversation_.messages(), path);
     if (saved)
-      print_note(fmt::format("Saved to {}", path));
+      print_note(fmt::format("Saved to {}{}", path, conversation_.messages().empty() ? ", an empty conversation" : ""));
     else
       print_error(saved.error().message);
   }

@@ -24,10 +24,13 @@ struct RunArguments {
   bool raw = false, quiet = false;
 };
 
-/// The text to answer: -p, or stdin without its last newline.
+/// The text to answer: -p, or stdin without its last newline. Empty only where --raw -p "" says that this is meant.
 Result<std::string> read_prompt(const RunArguments& arguments) {
-  if (arguments.prompt) return *arguments.prompt;
-  HC_ASSIGN(std::string text, read_stdin(kPromptLimit));
+  if (arguments.prompt && (arguments.raw || !arguments.prompt->empty())) return *arguments.prompt;
+  std::string text;
+  if (!arguments.prompt) {
+    HC_ASSIGN(text, read_stdin(kPromptLimit));
+  }
   if (text.ends_with('\n')) text.pop_back();
   if (text.empty()) return invalid("the prompt is empty: give one with -p TEXT or on standard input");
   return text;
