@@ -40,7 +40,7 @@ as_root() {
 missing_apt() {
   local installed word name found
   # shellcheck disable=SC2046  # the names are meant to be split
-  installed=" $(dpkg-query -W -f '${Status}=${Package} ' $(printf '%s ' "$@" | tr '|' ' ') 2>/dev/null |
+  installed=" $({ dpkg-query -W -f '${Status}=${Package} ' $(printf '%s ' "$@" | tr '|' ' ') 2>/dev/null || true; } |
     tr ' ' '\n' | sed -n 's/^installed=//p' | tr '\n' ' ') "
   for word in "$@"; do
     found=
