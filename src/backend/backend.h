@@ -16,6 +16,8 @@ namespace honeycrisp::backend {
 
 using PageId = uint32_t;
 inline constexpr PageId kNoPage = UINT32_MAX;
+using StateId = uint32_t;
+inline constexpr StateId kNoState = UINT32_MAX;
 
 /// Whether a row is part of a given prompt or was generated. A GPU may use matrix units, with other bits, for prompts.
 enum class Role : uint8_t { kPrompt, kGenerated };
@@ -36,14 +38,17 @@ struct Row {
   Role role = Role::kPrompt;
 };
 
-/// Where a sequence's keys and values live: per pool, the page of each run of kPagePositions positions. Entries that a
-/// sliding window has passed may be kNoPage.
+/// Where a sequence's past lives. Keys and values: per pool, the page of each run of kPagePositions positions; entries
+/// that a sliding window has passed may be kNoPage. Recurrent layers: one state for all of them, which a step advances
+/// in place; it holds what the positions before the sequence's first row left, and is taken as zeros at position 0.
 struct SequencePages {
   std::vector<std::span<const PageId>> tables;  // [pools][positions / kPagePositions]
+  StateId state = kNoState;                     // needed only if the program has recurrent layers
 };
 
 /// Rows of a sequence appear in ascending, consecutive positions; rows of several sequences may follow each other.
-/// Every page that a row writes or reads is present, and written by no other sequence.
+/// Every page and state that a row writes or reads is present, and written by no other sequence. After a step that
+/// failed the pages and states that it would have written are undefined.
 struct Batch {
   std::span<const Row> rows;
   std::span<const SequencePages> sequences;
@@ -80,6 +85,12 @@ class Executor {
   virtual uint64_t page_bytes(uint32_t pool) const = 0;
   /// Copies a page within its pool (fork in the middle of a page).
   virtual void copy_page(uint32_t pool, PageId from, PageId to) = 0;
+
+  /// Makes recurrent states [0, n_states) exist. Error: out of memory, with the sizes.
+  virtual Result<void> reserve_states(uint32_t n_states) = 0;
+  /// Bytes of one state, all recurrent layers; 0 if the program has none.
+  virtual uint64_t state_bytes() const = 0;
+  virtual void copy_state(StateId from, StateId to) = 0;
 
   /// Computes the rows and writes logits [rows that want them, in order][vocabulary].
   virtual Result<void> step(const Batch& batch, std::span<float> logits) = 0;

@@ -10,16 +10,19 @@ struct BatchLimits {
   uint64_t max_positions = 0;  // 0: no limit
 };
 
-/// `n_pages(pool)` is how many pages of a pool exist. Reads nothing but the batch and allocates nothing unless it
-/// fails.
+/// `n_pages(pool)` is how many pages of a pool exist, `n_states` how many recurrent states. Reads nothing but the batch
+/// and allocates nothing unless it fails.
 template <class NPages>
-Result<void> check_batch(const program::Program& program, const Batch& batch, const BatchLimits& limits,
-                         NPages n_pages) {
+Result<void> check_batch(const program::Program& program, const Batch& batch, const BatchLimits& limits, NPages n_pages,
+                         uint32_t n_states) {
   if (batch.rows.empty() || batch.rows.size() > limits.max_rows)
     return invalid("a batch of {} rows; this executor takes 1 to {}", batch.rows.size(), limits.max_rows);
   for (const SequencePages& pages : batch.sequences)
     if (pages.tables.size() != program.pools.size())
       return invalid("{} page tables for {} pools", pages.tables.size(), program.pools.size());
+  if (!program.states.empty())
+    for (const SequencePages& pages : batch.sequences)
+      if (pages.state >= n_states) return invalid("recurrent state {} of {}", pages.state, n_states);
   for (const Row& r : batch.rows) {
     if (r.sequence >= batch.sequences.size()) return invalid("sequence {} of {}", r.sequence, batch.sequences.size());
     if (r.token < 0 || uint32_t(r.token) >= program.vocabulary)

@@ -1,6 +1,7 @@
 #include "model/builder.h"
 
 #include "base/check.h"
+#include "base/checked.h"
 #include "base/text_escape.h"
 #include "program/check.h"
 #include "quant/dequantize.h"
@@ -27,15 +28,27 @@ Builder::Builder(const gguf::File& file, uint32_t n_layers, uint32_t vocabulary)
 }
 
 Result<program::Matrix> Builder::matrix(const std::string& name, uint64_t cols, uint64_t rows) {
+  return weight(name, cols, rows, 1);
+}
+
+Result<program::Matrix> Builder::expert_matrices(const std::string& name, uint64_t cols, uint64_t rows,
+                                                 uint64_t slices) {
+  return weight(name, cols, rows, slices);
+}
+
+Result<program::Matrix> Builder::weight(const std::string& name, uint64_t cols, uint64_t rows, uint64_t slices) {
   const gguf::Tensor* t = file_.find_tensor(name);
   if (t == nullptr) return invalid("tensor '{}' is missing", name);
-  if (t->dims[0] != cols || t->dims[1] != rows || t->elements() != cols * rows)
-    return invalid("tensor '{}' is {}, the configuration asks for {}×{}", name, shape(*t), cols, rows);
+  const auto elements = checked_mul<uint64_t>(cols, rows);
+  const auto all = elements ? checked_mul<uint64_t>(*elements, slices) : std::nullopt;
+  if (t->dims[0] != cols || t->dims[1] != rows || t->dims[2] != slices || t->elements() != all)
+    return invalid("tensor '{}' is {}, the configuration asks for {}×{}{}", name, shape(*t), cols, rows,
+                   slices == 1 ? std::string() : fmt::format("×{}", slices));
   if (!can_be_weight(t->format))
     return unsupported("tensor '{}' is of type {}, which cannot be a weight", name, quant::to_string(t->format));
   auto [it, inserted] = weights_.try_emplace(name, program::WeightId(program_.weights.size()));
   if (inserted) {
-    program_.weights.push_back({name, t->format, uint32_t(cols), uint32_t(rows), 1, t->data, t->bytes});
+    program_.weights.push_back({name, t->format, uint32_t(cols), uint32_t(rows), uint32_t(slices), t->data, t->bytes});
     used_.insert(name);
   }
   return program::Matrix{it->second, 0, uint32_t(rows)};
@@ -79,6 +92,16 @@ program::Slice Builder::whole(program::BufferId buffer) const { return {buffer, 
 program::RopeId Builder::rope(program::Rope rope) {
   program_.ropes.push_back(std::move(rope));
   return program::RopeId(program_.ropes.size() - 1);
+}
+
+program::StateId Builder::state(program::StateLayer layer) {
+  program_.states.push_back(layer);
+  return program::StateId(program_.states.size() - 1);
+}
+
+program::VectorId Builder::computed_vector(std::string name, std::vector<float> values) {
+  program_.vectors.push_back({std::move(name), std::move(values)});
+  return program::VectorId(program_.vectors.size() - 1);
 }
 
 program::CacheId Builder::cache(program::CacheLayer layer) {

@@ -23,6 +23,8 @@ class Builder {
   /// The whole two-dimensional tensor as a matrix of [rows][cols]. Error: missing, another shape, or a type that
   /// cannot be a weight.
   Result<program::Matrix> matrix(const std::string& name, uint64_t cols, uint64_t rows);
+  /// The whole three-dimensional tensor, [slices][rows][cols].
+  Result<program::Matrix> expert_matrices(const std::string& name, uint64_t cols, uint64_t rows, uint64_t slices);
   /// The values of a small tensor as f32 (F32, F16 and BF16 are accepted).
   Result<program::VectorId> vector(const std::string& name, uint64_t size);
   Result<std::optional<program::VectorId>> optional_vector(const std::string& name, uint64_t size);
@@ -33,6 +35,9 @@ class Builder {
   program::Slice whole(program::BufferId buffer) const;
   program::RopeId rope(program::Rope rope);
   program::CacheId cache(program::CacheLayer layer);
+  program::StateId state(program::StateLayer layer);
+  /// Values that the family computed itself (a scaled norm weight), under a name of its own.
+  program::VectorId computed_vector(std::string name, std::vector<float> values);
   /// Appends an op; `layer` as in program::Step.
   void step(std::string label, std::optional<uint32_t> layer, program::Op op);
 
@@ -40,6 +45,8 @@ class Builder {
   Result<program::Program> finish(std::vector<std::string>& notes) &&;
 
  private:
+  Result<program::Matrix> weight(const std::string& name, uint64_t cols, uint64_t rows, uint64_t slices);
+
   const gguf::File& file_;
   program::Program program_;
   std::unordered_map<std::string, program::WeightId> weights_;

@@ -8,6 +8,8 @@
 namespace honeycrisp::program {
 namespace {
 
+constexpr uint64_t kMostStateFloats = uint64_t{1} << 32;  // of one layer: hundreds of times any published model
+
 // Walks the steps in order and remembers which columns of each buffer hold a value.
 class Checker {
  public:
@@ -19,6 +21,8 @@ class Checker {
     for (const Weight& w : program_.weights) HC_TRY(weight(w));
     for (const CacheLayer& c : program_.caches) HC_TRY(cache(c));
     for (const Rope& r : program_.ropes) HC_TRY(rope_table(r));
+    for (const StateLayer& l : program_.states) HC_TRY(state(l));
+    advanced_.assign(program_.states.size(), false);
     appended_.assign(program_.caches.size(), false);
     bool has_logits = false;
     for (const Step& step : program_.steps) {
@@ -50,6 +54,16 @@ class Checker {
     return {};
   }
 
+  Result<void> state(const StateLayer& l) {
+    if (l.n_heads == 0 || l.key_dim == 0 || l.value_dim == 0 || l.channels == 0 || l.kernel_size == 0)
+      return invalid("a recurrent layer without a geometry");
+    const auto matrix = checked_mul<uint64_t>(uint64_t{l.n_heads} * l.key_dim, l.value_dim);
+    if (!matrix || *matrix > kMostStateFloats || l.history_floats() > kMostStateFloats)
+      return invalid("a recurrent state of {} heads of {} x {}, {} channels is out of all proportion", l.n_heads,
+                     l.key_dim, l.value_dim, l.channels);
+    return {};
+  }
+
   Result<void> rope_table(const Rope& r) {
     if (r.inverse_frequency.empty()) return invalid("a rope table without pairs");
     for (const double frequency : r.inverse_frequency)
@@ -71,10 +85,10 @@ class Checker {
     return {};
   }
 
-  Result<void> matrix(const Matrix& m, uint32_t cols, const char* what) {
+  Result<void> matrix(const Matrix& m, uint32_t cols, const char* what, uint32_t slices = 1) {
     if (m.weight >= program_.weights.size()) return invalid("{}: no such weight", what);
     const Weight& w = program_.weight(m);
-    if (w.slices != 1) return invalid("{} {} is three-dimensional", what, w.name);
+    if (w.slices != slices) return invalid("{} {} has {} slices, expected {}", what, w.name, w.slices, slices);
     if (m.rows == 0 || m.first_row > w.rows || m.rows > w.rows - m.first_row)
       return invalid("{} {} has {} rows, needs {} from {}", what, w.name, w.rows, m.rows, m.first_row);
     if (w.cols != cols) return invalid("{} {} has {} columns, its input {}", what, w.name, w.cols, cols);
@@ -221,6 +235,81 @@ class Checker {
     return {};
   }
 
+  Result<void> op(const DeltaNet& d) {
+    if (d.state >= program_.states.size()) return invalid("no such recurrent layer");
+    if (advanced_[d.state]) return invalid("recurrent layer {} is advanced twice", d.state);
+    advanced_[d.state] = true;
+    const StateLayer& l = program_.state(d);
+    const uint64_t values = uint64_t{l.n_heads} * l.value_dim, keys = uint64_t{d.n_key_heads} * l.key_dim;
+    if (d.n_key_heads == 0 || l.n_heads % d.n_key_heads != 0)
+      return invalid("{} value heads are no multiple of {} key heads", l.n_heads, d.n_key_heads);
+    if (2 * keys + values != l.channels)
+      return invalid("{} channels, but q, k and v have {}", l.channels, 2 * keys + values);
+    HC_TRY(reads(d.qkv, "q, k, v"));
+    HC_TRY(width(d.qkv, l.channels, "q, k, v"));
+    HC_TRY(reads(d.z, "gate"));
+    HC_TRY(width(d.z, values, "gate"));
+    if (d.gate_run == 0 || l.n_heads % d.gate_run != 0 || d.gate_stride < d.gate_run)
+      return invalid("{} heads in runs of {} at distance {}", l.n_heads, d.gate_run, d.gate_stride);
+    const uint64_t gates = uint64_t{l.n_heads / d.gate_run - 1} * d.gate_stride + d.gate_run;
+    HC_TRY(reads(d.alpha, "alpha"));
+    HC_TRY(width(d.alpha, gates, "alpha"));
+    HC_TRY(reads(d.beta, "beta"));
+    HC_TRY(width(d.beta, gates, "beta"));
+    HC_TRY(vector(d.conv, uint64_t{l.channels} * l.kernel_size, "convolution"));
+    HC_TRY(vector(d.a, l.n_heads, "decay"));
+    HC_TRY(vector(d.dt_bias, l.n_heads, "time step bias"));
+    HC_TRY(norm(d.norm, l.value_dim, "norm"));
+    if (!(d.l2_eps >= 0)) return invalid("epsilon {} is not a number ≥ 0", d.l2_eps);
+    HC_TRY(width(d.out, values, "output"));
+    HC_TRY(writes(d.out, "output"));
+    for (const Slice& input : {d.qkv, d.z, d.alpha, d.beta}) HC_TRY(apart(input, d.out));
+    return {};
+  }
+
+  Result<void> op(const MixExperts& m) {
+    const uint32_t cols = m.in.width, hidden = m.gate.rows, out = m.down.rows;
+    HC_TRY(reads(m.in, "input"));
+    HC_TRY(norm(m.input_norm, cols, "input norm"));
+
+    const Router& r = m.router;
+    const uint32_t experts = r.matrix.rows;
+    HC_TRY(norm(r.norm, cols, "router's norm"));
+    HC_TRY(matrix(r.matrix, cols, "router"));
+    if (r.bias) HC_TRY(vector(*r.bias, experts, "router's bias"));
+    if (r.expert_scale) HC_TRY(vector(*r.expert_scale, experts, "experts' scale"));
+    if (r.top_k == 0 || r.top_k > experts) return invalid("the {} best of {} experts", r.top_k, experts);
+
+    HC_TRY(matrix(m.gate, cols, "experts' gate", experts));
+    HC_TRY(matrix(m.up, cols, "experts' up", experts));
+    HC_TRY(matrix(m.down, hidden, "experts' down", experts));
+    if (m.up.rows != hidden) return invalid("experts' gate has {} rows, up has {}", hidden, m.up.rows);
+    if (m.gate_bias) HC_TRY(vector(*m.gate_bias, uint64_t{experts} * hidden, "experts' gate bias"));
+    if (m.up_bias) HC_TRY(vector(*m.up_bias, uint64_t{experts} * hidden, "experts' up bias"));
+    if (m.down_bias) HC_TRY(vector(*m.down_bias, uint64_t{experts} * out, "experts' down bias"));
+    if (m.shared) HC_TRY(shared_expert(*m.shared, cols, out));
+
+    HC_TRY(norm(m.branch_norm, out, "branch norm"));
+    if (m.add) {
+      HC_TRY(reads(*m.add, "dense branch"));
+      HC_TRY(width(*m.add, out, "dense branch"));
+    }
+    HC_TRY(reads(m.ending.x, "residual"));
+    HC_TRY(width(m.ending.x, out, "residual"));
+    return norm(m.ending.post_norm, out, "post norm");
+  }
+
+  Result<void> shared_expert(const SharedExpert& s, uint32_t cols, uint32_t out) {
+    HC_TRY(matrix(s.gate, cols, "shared expert's gate"));
+    HC_TRY(matrix(s.up, cols, "shared expert's up"));
+    HC_TRY(matrix(s.down, s.gate.rows, "shared expert's down"));
+    if (s.up.rows != s.gate.rows) return invalid("shared expert's gate has {} rows, up has {}", s.gate.rows, s.up.rows);
+    if (s.down.rows != out) return invalid("the shared expert gives {} values, the experts {}", s.down.rows, out);
+    if (!s.scale) return {};
+    HC_TRY(matrix(*s.scale, cols, "shared expert's scale"));
+    return s.scale->rows == 1 ? Result<void>() : invalid("shared expert's scale has {} rows", s.scale->rows);
+  }
+
   Result<void> op(const Logits& l) {
     HC_TRY(reads(l.in, "input"));
     HC_TRY(norm(l.norm, l.in.width, "output norm"));
@@ -233,12 +322,13 @@ class Checker {
   const Program& program_;
   std::vector<std::vector<bool>> written_;  // [buffers][width]
   std::vector<bool> appended_;              // [caches]
+  std::vector<bool> advanced_;              // [states]
 };
 
 }  // namespace
 
 const char* op_name(const Op& op) {
-  static constexpr const char* kNames[] = {"embed", "project", "attend", "logits"};
+  static constexpr const char* kNames[] = {"embed", "project", "attend", "delta_net", "mix_experts", "logits"};
   static_assert(std::size(kNames) == std::variant_size_v<Op>);
   return kNames[op.index()];
 }
@@ -260,20 +350,47 @@ void assign_pools(Program& program) {
 
 Result<void> check(const Program& program) { return Checker(program).run(); }
 
-uint64_t weight_bytes(const Program& program, const Op& op) {
-  const auto bytes = [&](const Matrix& m) { return program.weight(m).row_bytes() * m.rows; };
-  if (const auto* e = std::get_if<Embed>(&op)) return program.weight(e->table).row_bytes();
-  if (const auto* l = std::get_if<Logits>(&op)) return bytes(l->table);
-  uint64_t sum = 0;
-  if (const auto* p = std::get_if<Project>(&op))
-    for (const Matrix& m : p->matrices) sum += bytes(m);
-  return sum;
-}
+namespace {
+
+// Of one row, by the op's kind.
+struct WeightBytes {
+  const Program& program;
+
+  uint64_t bytes(const Matrix& m) const { return program.weight(m).row_bytes() * m.rows; }  // of one slice
+
+  uint64_t operator()(const Embed& e) const { return program.weight(e.table).row_bytes(); }
+  uint64_t operator()(const Project& p) const {
+    uint64_t sum = 0;
+    for (const Matrix& m : p.matrices) sum += bytes(m);
+    return sum;
+  }
+  uint64_t operator()(const Attend&) const { return 0; }
+  uint64_t operator()(const DeltaNet&) const { return 0; }
+  uint64_t operator()(const MixExperts& m) const {
+    uint64_t sum = bytes(m.router.matrix) + m.router.top_k * (bytes(m.gate) + bytes(m.up) + bytes(m.down));
+    if (m.shared) {
+      sum += bytes(m.shared->gate) + bytes(m.shared->up) + bytes(m.shared->down);
+      if (m.shared->scale) sum += bytes(*m.shared->scale);
+    }
+    return sum;
+  }
+  uint64_t operator()(const Logits& l) const { return bytes(l.table); }
+};
+
+}  // namespace
+
+uint64_t weight_bytes(const Program& program, const Op& op) { return std::visit(WeightBytes{program}, op); }
 
 uint64_t weight_bytes(const Program& program) {
   uint64_t sum = 0;
   for (const Step& s : program.steps) sum += weight_bytes(program, s.op);
   return sum;
+}
+
+uint64_t state_bytes(const Program& program) {
+  uint64_t floats = 0;
+  for (const StateLayer& l : program.states) floats += l.floats();
+  return floats * sizeof(float);
 }
 
 uint64_t resident_bytes(const Program& program) {

@@ -14,10 +14,13 @@ void assign_pools(Program& program);
 /// Program and only CHECK.
 Result<void> check(const Program& program);
 
-/// Bytes of weights that one row of a step reads in this op (an Embed reads one row of its table).
+/// Bytes of weights that one row of a step reads in this op (an Embed reads one row of its table, a
+/// mixture the experts that it chooses).
 uint64_t weight_bytes(const Program& program, const Op& op);
 /// The same, all ops: what a decoded token reads besides its cache.
 uint64_t weight_bytes(const Program& program);
+/// Bytes of the recurrent state of one sequence, all layers; 0: the program has none.
+uint64_t state_bytes(const Program& program);
 /// Bytes of all distinct weights (a tied embedding once).
 uint64_t resident_bytes(const Program& program);
 

@@ -20,6 +20,7 @@ const char* describe_activation(Activation a) {
   switch (a) {
     case Activation::kSilu: return "SiLU";
     case Activation::kGeluTanh: return "GELU-tanh";
+    case Activation::kClampedSwiglu: return "clamped SwiGLU";
   }
   return "?";
 }
@@ -77,6 +78,34 @@ std::string describe_op(const Program& program, const Attend& a) {
   add(a.sinks.has_value(), "sinks");
   add(a.output_gate, "output gate");
   return out;
+}
+
+std::string describe_op(const Program& program, const DeltaNet& d) {
+  const StateLayer& l = program.state(d);
+  return fmt::format("gated delta rule, {} heads of {}x{} over {} key heads ({}), convolution of {} taps", l.n_heads,
+                     l.key_dim, l.value_dim, d.n_key_heads, d.grouped_heads ? "grouped" : "in turn", l.kernel_size);
+}
+
+const char* describe_routing(Routing r) {
+  switch (r) {
+    case Routing::kSoftmaxTopK: return "softmax → top";
+    case Routing::kTopKSoftmax: return "top → softmax";
+  }
+  return "?";
+}
+
+std::string describe_op(const Program& program, const MixExperts& m) {
+  std::string out =
+      fmt::format("{}{} of {} experts ({}), {} gate [{}, {}, {}]", m.input_norm ? "norm · " : "", m.router.top_k,
+                  m.router.matrix.rows, describe_routing(m.router.routing), describe_activation(m.activation),
+                  describe_matrix(program, m.gate), describe_matrix(program, m.up), describe_matrix(program, m.down));
+  if (m.gate_bias || m.up_bias || m.down_bias) out += " + bias";
+  if (m.router.norm) out += ", router's own norm";
+  if (m.router.expert_scale) out += ", scale per expert";
+  if (m.shared) out += fmt::format(", shared expert of {}", m.shared->gate.rows);
+  if (m.branch_norm) out += " → norm";
+  if (m.add) out += " + " + program.buffers[m.add->buffer].name;
+  return out + " → " + describe_ending(program, m.ending);
 }
 
 std::string describe_op(const Program& program, const Logits& l) {

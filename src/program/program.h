@@ -23,6 +23,7 @@ using WeightId = uint32_t;  // index into Program::weights
 using VectorId = uint32_t;  // index into Program::vectors
 using RopeId = uint32_t;    // index into Program::ropes
 using CacheId = uint32_t;   // index into Program::caches
+using StateId = uint32_t;   // index into Program::states
 
 /// Positions in a page of the KV cache. Divides kAttentionChunk.
 inline constexpr uint32_t kPagePositions = 64;
@@ -80,6 +81,20 @@ struct CachePool {
   uint32_t n_layers = 0;
 };
 
+/// What one recurrent layer keeps of a sequence's past, in f32: the matrices of its delta rule and the last inputs of
+/// its short convolution. A sequence at position 0 has zeros.
+struct StateLayer {
+  uint32_t n_heads = 0;      // value heads
+  uint32_t key_dim = 0;      // per head
+  uint32_t value_dim = 0;    // per head
+  uint32_t channels = 0;     // of the convolution
+  uint32_t kernel_size = 0;  // taps of the convolution, the current input included
+
+  uint64_t matrix_floats() const { return uint64_t{n_heads} * key_dim * value_dim; }  // [heads][key][value]
+  uint64_t history_floats() const { return uint64_t{channels} * (kernel_size - 1); }  // [oldest … newest][channels]
+  uint64_t floats() const { return matrix_floats() + history_floats(); }
+};
+
 struct Buffer {
   std::string name;
   uint32_t width = 0;
@@ -92,7 +107,7 @@ struct Slice {
   uint32_t width = 0;
 };
 
-/// A tensor, or a range of its rows.
+/// A tensor, or a range of its rows (of every slice, where it has several).
 struct Matrix {
   WeightId weight = 0;
   uint32_t first_row = 0;
@@ -105,10 +120,14 @@ struct Norm {
   float eps = 0;
 };
 
+/// A gated unit of two operands: the gate's activation times the other, "up".
 enum class Activation : uint8_t {
-  kSilu,      // x · σ(x)
-  kGeluTanh,  // 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))
+  kSilu,           // gate · σ(gate) · up
+  kGeluTanh,       // 0.5 gate (1 + tanh(√(2/π) (gate + 0.044715 gate³))) · up
+  kClampedSwiglu,  // g σ(1.702 g) (u + 1) with g = min(gate, 7), u = clamp(up, −7, 7): gpt-oss
 };
+inline constexpr float kSwigluAlpha = 1.702f;
+inline constexpr float kSwigluLimit = 7.0f;
 
 // ---- ops
 
@@ -129,7 +148,7 @@ struct Store {
   float out_scale = 1;
 };
 
-/// Ending of a Project: out = activation(y0) · other, where other is the second matrix's y1 or a given vector.
+/// Ending of a Project: out = the gated unit of y0 and the second matrix's y1, or a given vector.
 struct Gate {
   Activation activation = Activation::kSilu;
   std::optional<Slice> operand;  // set: one matrix, times this; unset: two matrices of equal rows
@@ -174,6 +193,66 @@ struct Attend {
   bool output_gate = false;       // out · σ(gate)
 };
 
+/// Gated delta rule (arXiv:2412.06464) with its short causal convolution, position by position. For every row:
+///   c = silu(Σ_j conv[·][j] · input[kernel_size − 1 − j positions ago])      per channel of q | k | v
+///   q, k = l2norm(c's parts) per head (eps inside the root), q · key_dim^-½
+///   decay = exp(a · softplus(alpha + dt_bias)), β = σ(beta)                  per value head
+///   S = decay · S;  S += k ⊗ β (v − kᵀS);  o = qᵀS
+///   out = rms_norm(o) · silu(z)                                              per value head
+struct DeltaNet {
+  StateId state = 0;
+  uint32_t n_key_heads = 0;
+  bool grouped_heads = false;  // value head h reads key head h / (value heads / key heads); unset: h mod key heads
+  Slice qkv;                   // [n_key_heads][key_dim] q, the same of k, [n_heads][value_dim] v
+  Slice z;                     // [n_heads][value_dim]
+  // Value head h finds its scalar at column (h / gate_run) · gate_stride + h % gate_run of the slice.
+  Slice alpha, beta;
+  uint32_t gate_run = 0, gate_stride = 0;
+  VectorId conv = 0;     // [channels][kernel_size], oldest input first
+  VectorId a = 0;        // [n_heads]: −exp(A_log)
+  VectorId dt_bias = 0;  // [n_heads]
+  Norm norm;             // [value_dim]
+  float l2_eps = 1e-6f;
+  Slice out;  // [n_heads][value_dim]
+};
+
+/// How the scores of all experts become weights of the chosen ones: the top_k largest, ties to the lowest index.
+/// Softmax over all and division by the chosen ones' sum is the same as kTopKSoftmax.
+enum class Routing : uint8_t {
+  kSoftmaxTopK,  // shares of a softmax over all experts: the chosen ones sum to less than 1
+  kTopKSoftmax,  // softmax over the chosen scores only
+};
+
+struct Router {
+  std::optional<Norm> norm;  // of MixExperts::in, for the router alone; unset: it reads what the experts read
+  Matrix matrix;             // [experts][width]
+  std::optional<VectorId> bias;
+  Routing routing = Routing::kSoftmaxTopK;
+  uint32_t top_k = 0;
+  std::optional<VectorId> expert_scale;  // [experts], times the chosen weights
+};
+
+/// An expert that every row takes, its output times σ(w · input) where it has a gate.
+struct SharedExpert {
+  Matrix gate, up, down;
+  std::optional<Matrix> scale;  // one row
+};
+
+/// Mixture of experts: y = Σ over the chosen, in order of rank, of weight · down(unit(gate · x, up · x)), plus the
+/// shared expert; then branch norm, plus `add`, and the ending. Biases are [experts][rows].
+struct MixExperts {
+  Slice in;
+  std::optional<Norm> input_norm;
+  Router router;
+  Activation activation = Activation::kSilu;
+  Matrix gate, up, down;  // weights with a slice per expert
+  std::optional<VectorId> gate_bias, up_bias, down_bias;
+  std::optional<SharedExpert> shared;
+  std::optional<Norm> branch_norm;  // over the whole row of y
+  std::optional<Slice> add;         // a dense branch beside the experts
+  Residual ending;
+};
+
 /// Final norm and output table, for the rows that ask: logits = scale · softcap(W · norm(in)).
 struct Logits {
   Slice in;
@@ -183,7 +262,7 @@ struct Logits {
   float softcap = 0;
 };
 
-using Op = std::variant<Embed, Project, Attend, Logits>;
+using Op = std::variant<Embed, Project, Attend, DeltaNet, MixExperts, Logits>;
 
 struct Step {
   Op op;
@@ -197,6 +276,7 @@ struct Program {
   std::vector<Rope> ropes;
   std::vector<CacheLayer> caches;
   std::vector<CachePool> pools;  // filled in by assign_pools()
+  std::vector<StateLayer> states;
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
   uint32_t n_layers = 0;
@@ -204,9 +284,10 @@ struct Program {
 
   const Weight& weight(const Matrix& m) const { return weights[m.weight]; }
   const CacheLayer& cache(const Attend& a) const { return caches[a.cache]; }
+  const StateLayer& state(const DeltaNet& d) const { return states[d.state]; }
 };
 
-/// "embed", "project", "attend", "logits": the stem of the op's file in every backend.
+/// "embed", "project", "attend", "delta_net", "mix_experts", "logits": the stem of the op's file in every backend.
 const char* op_name(const Op& op);
 
 }  // namespace honeycrisp::program

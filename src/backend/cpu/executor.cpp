@@ -79,6 +79,10 @@ class CpuExecutor final : public Executor {
   uint64_t page_bytes(uint32_t pool) const override { return cache_.page_bytes(pool); }
   void copy_page(uint32_t pool, PageId from, PageId to) override { cache_.copy_page(pool, from, to); }
 
+  Result<void> reserve_states(uint32_t) override { return {}; }
+  uint64_t state_bytes() const override { return 0; }
+  void copy_state(StateId, StateId) override {}
+
   Result<void> step(const Batch& batch, std::span<float> logits) override;
 
   const Plan& plan() const override { return plan_; }
@@ -168,7 +172,7 @@ Result<void> CpuExecutor::reserve_chunks(uint32_t n_chunks) {
 
 Result<void> CpuExecutor::validate(const Batch& batch) const {
   const BatchLimits limits{options_.max_rows, options_.max_positions};
-  return check_batch(program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); });
+  return check_batch(program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); }, 0);
 }
 
 Result<void> CpuExecutor::step(const Batch& batch, std::span<float> logits) {

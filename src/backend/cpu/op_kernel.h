@@ -83,6 +83,10 @@ Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, c
                                               const Isa& isa);
 Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::Attend& op,
                                               const Isa& isa);
+Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::DeltaNet& op,
+                                              const Isa& isa);
+Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::MixExperts& op,
+                                              const Isa& isa);
 Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::Logits& op,
                                               const Isa& isa);
 

@@ -182,6 +182,9 @@ class ProjectKernel final : public OpKernel {
 }  // namespace
 
 Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const Project& op, const Isa& isa) {
+  if (const auto* gate = std::get_if<Gate>(&op.ending);
+      gate != nullptr && gate->activation == program::Activation::kClampedSwiglu)
+    return unsupported("the cpu backend has no clamped SwiGLU");
   std::vector<MatrixKernel> matrices;
   for (const program::Matrix& matrix : op.matrices) {
     HC_ASSIGN(const MatrixKernel m, MatrixKernel::create(program, matrix, isa));

@@ -100,6 +100,10 @@ class CudaExecutor final : public Executor {
   Result<void> reserve_pages(uint32_t pool, uint32_t n_pages) override;
   uint64_t page_bytes(uint32_t pool) const override { return cache_.page_bytes(pool); }
   void copy_page(uint32_t pool, PageId from, PageId to) override;
+  // check_ops() lets no program with recurrent layers through.
+  Result<void> reserve_states(uint32_t) override { return {}; }
+  uint64_t state_bytes() const override { return 0; }
+  void copy_state(StateId, StateId) override {}
 
   Result<void> step(const Batch& batch, std::span<float> logits) override;
 
@@ -162,7 +166,7 @@ void CudaExecutor::copy_page(uint32_t pool, PageId from, PageId to) {
 
 Result<void> CudaExecutor::validate(const Batch& batch) const {
   const BatchLimits limits{options_.max_rows, context_length(options_)};
-  return check_batch(program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); });
+  return check_batch(program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); }, 0);
 }
 
 // Fills and sends the inputs, and grows what depends on the context.

@@ -99,7 +99,7 @@ void run(StepState& state, const program::Attend& op) {
     for (size_t head = 0; head < op.n_heads; ++head)
       attend_head(state, op, r, head, std::span(q).subspan(head * cache.key_dim, cache.key_dim),
                   out.subspan(head * cache.value_dim, cache.value_dim));
-    for (size_t i = 0; i < gate.size(); ++i) out[i] = float(double(out[i]) / (1 + std::exp(-double(gate[i]))));
+    for (size_t i = 0; i < gate.size(); ++i) out[i] = float(double(out[i]) * sigmoid(double(gate[i])));
   }
 }
 

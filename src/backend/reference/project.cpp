@@ -22,14 +22,11 @@ void finish(StepState& state, const program::Project& op, const program::Gate& g
   const size_t n = op.matrices[0].rows;
   const std::span<float> out = state.row(gate.out, row);
   const float* other = gate.operand ? state.row(*gate.operand, row).data() : y + n;
-  for (size_t i = 0; i < n; ++i) out[i] = activate(gate.activation, y[i]) * other[i];
+  for (size_t i = 0; i < n; ++i) out[i] = gated(gate.activation, y[i], other[i]);
 }
 
 void finish(StepState& state, const program::Project& op, const program::Residual& residual, size_t row, float* y) {
-  const std::span<float> branch(y, op.matrices[0].rows);
-  if (residual.post_norm) rms_norm(state.program, *residual.post_norm, branch);
-  const std::span<float> x = state.row(residual.x, row);
-  for (size_t i = 0; i < x.size(); ++i) x[i] = residual.residual_scale * (x[i] + residual.branch_scale * branch[i]);
+  add_residual(state, residual, row, std::span(y, op.matrices[0].rows));
 }
 
 }  // namespace

@@ -13,17 +13,20 @@ namespace {
 class ReferenceExecutor final : public Executor {
  public:
   ReferenceExecutor(const program::Program& program, const CompileOptions& options, Plan plan)
-      : program_(program), kv_(program, options.cache_type), plan_(std::move(plan)) {}
+      : program_(program), kv_(program, options.cache_type), states_(program), plan_(std::move(plan)) {}
 
   Result<void> reserve_pages(uint32_t pool, uint32_t n_pages) override { return kv_.reserve(pool, n_pages); }
   uint64_t page_bytes(uint32_t pool) const override { return kv_.page_bytes(pool); }
   void copy_page(uint32_t pool, PageId from, PageId to) override { kv_.copy_page(pool, from, to); }
+  Result<void> reserve_states(uint32_t n_states) override { return states_.reserve(n_states); }
+  uint64_t state_bytes() const override { return states_.bytes(); }
+  void copy_state(StateId from, StateId to) override { states_.copy(from, to); }
 
   Result<void> step(const Batch& batch, std::span<float> logits) override {
     const auto wanted =
         std::count_if(batch.rows.begin(), batch.rows.end(), [](const Row& r) { return r.wants_logits; });
     HC_CHECK(logits.size() == size_t(wanted) * program_.vocabulary);
-    StepState state{program_, batch, {}, kv_, logits};
+    StepState state{program_, batch, {}, kv_, states_, logits};
     for (const program::Buffer& b : program_.buffers) state.buffers.emplace_back(batch.rows.size() * b.width);
     for (const program::Step& s : program_.steps) std::visit([&](const auto& op) { run(state, op); }, s.op);
     return {};
@@ -35,6 +38,7 @@ class ReferenceExecutor final : public Executor {
  private:
   const program::Program& program_;
   KvStore kv_;
+  StateStore states_;
   Plan plan_;
 };
 

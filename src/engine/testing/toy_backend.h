@@ -33,6 +33,9 @@ class Executor final : public backend::Executor {
   Result<void> reserve_pages(uint32_t pool, uint32_t n_pages) override;
   uint64_t page_bytes(uint32_t) const override { return kPageBytes; }
   void copy_page(uint32_t pool, backend::PageId from, backend::PageId to) override;
+  Result<void> reserve_states(uint32_t) override { return {}; }
+  uint64_t state_bytes() const override { return 0; }
+  void copy_state(backend::StateId, backend::StateId) override {}
   Result<void> step(const backend::Batch& batch, std::span<float> logits) override;
   const backend::Plan& plan() const override { return plan_; }
   uint64_t memory_bytes() const override { return 0; }
