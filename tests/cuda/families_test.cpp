@@ -3,14 +3,16 @@
 #include "gguf/file.h"
 #include "golden/runner.h"
 #include "model/model.h"
+#include "support/golden_families.h"
 
 #include <algorithm>
 
 namespace honeycrisp::testing {
 namespace {
 
-constexpr const char* kFamilies[] = {"llama",  "llama3-rope", "mistral", "qwen2",   "qwen3",
-                                     "gemma2", "gemma3",      "gemma4",  "gemma4-e"};
+using test_support::golden_path;
+using test_support::GoldenFamily;
+
 // Generated rows round activations to 22 bits. Prompt rows round both operands to 16, which the deepest families carry
 // up to 3e-4 of the logits (others: 2e-5); what that does to the answer is bounded by the divergence.
 constexpr double kGeneratedBar = 5e-5, kPromptBar = 1e-3, kMeanKlBar = 1e-5;
@@ -35,23 +37,23 @@ double mean_divergence(const std::vector<float>& expected, const std::vector<flo
   return kl / (double(expected.size()) / double(vocabulary));
 }
 
-class CudaFamilies : public OnCuda, public ::testing::WithParamInterface<const char*> {};
+class CudaFamilies : public OnCuda, public ::testing::WithParamInterface<GoldenFamily> {};
 
 TEST_P(CudaFamilies, logits_agree_with_transformers_and_chunks_have_the_same_bits) {
-  const std::string stem = std::string(HONEYCRISP_TEST_DATA) + "/families/" + GetParam();
-  auto file = gguf::File::open(stem + ".gguf");
+  const std::string name = GetParam().name;
+  auto file = gguf::File::open(golden_path(name, ".gguf"));
   ASSERT_TRUE(file.has_value()) << file.error().message;
-  auto model = model::load(*file);
+  auto model = model::load(*file, {.context = GetParam().context});
   ASSERT_TRUE(model.has_value()) << model.error().message;
-  const std::vector<int32_t> tokens = read_ids(stem + ".tokens.txt");
-  const std::vector<float> expected = read_floats(stem + ".logits.f32");
+  const std::vector<int32_t> tokens = read_ids(golden_path(name, ".tokens.txt"));
+  const std::vector<float> expected = read_floats(golden_path(name, ".logits.f32"));
   const auto executor = compile(backend::cuda_backend(), model->program, CacheType::kF32);
   ASSERT_TRUE(executor);
   for (Role role : kRoles) {
     const std::vector<float> whole = all_logits(*executor, model->program, tokens, 512, role);
     const double error = relative_error(whole, expected);
     const double kl = mean_divergence(expected, whole, model->program.vocabulary);
-    std::printf("%s, %s: relative error %.2e, mean KL %.2e\n", GetParam(), name_of(role), error, kl);
+    std::printf("%s, %s: relative error %.2e, mean KL %.2e\n", name.c_str(), name_of(role), error, kl);
     EXPECT_LT(error, role == Role::kPrompt ? kPromptBar : kGeneratedBar) << name_of(role);
     EXPECT_LT(kl, kMeanKlBar) << name_of(role);
     for (size_t chunk : kChunks)
@@ -60,11 +62,8 @@ TEST_P(CudaFamilies, logits_agree_with_transformers_and_chunks_have_the_same_bit
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaFamilies, ::testing::ValuesIn(kFamilies), [](const auto& param_info) {
-  std::string name = param_info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, CudaFamilies, ::testing::ValuesIn(test_support::kGoldenFamilies),
+                         [](const auto& tested) { return test_support::test_name(tested.param.name); });
 
 }  // namespace
 }  // namespace honeycrisp::testing

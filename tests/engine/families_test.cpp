@@ -1,5 +1,6 @@
 // The engine over every family, backend and KV type: whatever way a token is reached (chunks, steps, forks, rewinds,
 // next to others), its logits are the same bits.
+#include "support/golden_families.h"
 #include <honeycrisp/engine.h>
 
 #include <algorithm>
@@ -10,6 +11,10 @@
 
 namespace honeycrisp {
 namespace {
+
+using test_support::golden_path;
+using test_support::GoldenFamily;
+using test_support::kGoldenFamilies;
 
 constexpr size_t kTokens = 100;  // more than a page of the cache, and than the windows of these models
 
@@ -27,7 +32,7 @@ class EngineFamilies : public ::testing::TestWithParam<std::tuple<const char*, c
   /// Null, with a failure recorded, if the model cannot be loaded.
   std::shared_ptr<Engine> load(uint32_t chunk = 512, uint32_t rollback = 256) {
     const auto& [family, backend, kv_type] = GetParam();
-    const std::string path = std::string(HONEYCRISP_TEST_DATA) + "/families/" + family + ".gguf";
+    const std::string path = golden_path(family, ".gguf");
     auto engine = Engine::load(path, {.backend = backend,
                                       .context = 256,
                                       .kv_type = parse_kv_type(kv_type).value(),
@@ -151,24 +156,16 @@ TEST_P(EngineFamilies, several_sessions_in_one_batch_equal_each_alone) {
 /// "gemma4_e_cpu_f16"
 std::string case_name(const ::testing::TestParamInfo<EngineFamilies::ParamType>& param) {
   const auto& [family, backend, kv_type] = param.param;
-  std::string name = std::string(family) + "_" + backend + "_" + kv_type;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
+  return test_support::test_name(std::string(family) + "_" + backend + "_" + kv_type);
 }
-
-constexpr const char* kFamilies[] = {"llama",  "llama3-rope", "mistral", "qwen2",   "qwen3",
-                                     "gemma2", "gemma3",      "gemma4",  "gemma4-e"};
-constexpr const char* kNarrowHeads[] = {"llama", "qwen2"};  // heads of 16, no whole q8_0 block
 
 std::vector<EngineFamilies::ParamType> cases() {
   std::vector<EngineFamilies::ParamType> all;
   for (const char* backend : {"reference", "cpu"})
-    for (const char* family : kFamilies) {
-      all.emplace_back(family, backend, "f16");
-      all.emplace_back(family, backend, "f32");
-      const bool narrow = std::any_of(std::begin(kNarrowHeads), std::end(kNarrowHeads),
-                                      [&](const char* name) { return std::string_view(name) == family; });
-      if (!narrow) all.emplace_back(family, backend, "q8_0");
+    for (const GoldenFamily& family : kGoldenFamilies) {
+      all.emplace_back(family.name, backend, "f16");
+      all.emplace_back(family.name, backend, "f32");
+      if (!family.narrow_heads) all.emplace_back(family.name, backend, "q8_0");
     }
   return all;
 }
@@ -176,9 +173,10 @@ std::vector<EngineFamilies::ParamType> cases() {
 INSTANTIATE_TEST_SUITE_P(All, EngineFamilies, ::testing::ValuesIn(cases()), case_name);
 
 TEST(EngineLimits, a_kv_type_that_does_not_fit_the_heads_is_refused) {
-  for (const char* family : kNarrowHeads)
+  for (const GoldenFamily& family : kGoldenFamilies)
     for (const char* backend : {"reference", "cpu"}) {
-      const std::string path = std::string(HONEYCRISP_TEST_DATA) + "/families/" + family + ".gguf";
+      if (!family.narrow_heads) continue;
+      const std::string path = golden_path(family.name, ".gguf");
       const auto engine = Engine::load(path, {.backend = backend, .kv_type = KvType::kQ8_0});
       ASSERT_FALSE(engine);
       EXPECT_EQ(engine.error().code, ErrorCode::kUnsupported);
@@ -187,7 +185,7 @@ TEST(EngineLimits, a_kv_type_that_does_not_fit_the_heads_is_refused) {
 }
 
 TEST(EngineLimits, the_context_is_checked_before_anything_is_computed) {
-  const std::string path = std::string(HONEYCRISP_TEST_DATA) + "/families/llama.gguf";
+  const std::string path = golden_path("llama", ".gguf");
   auto engine = Engine::load(path, {.backend = "cpu", .context = 100}).value();
   Session session = engine->new_session().value();
   const auto tokens = make_tokens(101, engine->info().vocabulary);
@@ -202,7 +200,7 @@ TEST(EngineLimits, the_context_is_checked_before_anything_is_computed) {
 }
 
 TEST(EngineLimits, sizes_that_make_no_sense_are_errors_with_numbers) {
-  const std::string path = std::string(HONEYCRISP_TEST_DATA) + "/families/llama.gguf";
+  const std::string path = golden_path("llama", ".gguf");
   EXPECT_TRUE(Engine::load(path, {.context = 1}));
   const Error huge = Engine::load(path, {.context = UINT32_MAX}).error();
   EXPECT_EQ(huge.code, ErrorCode::kOutOfMemory);
@@ -216,7 +214,7 @@ TEST(EngineLimits, sizes_that_make_no_sense_are_errors_with_numbers) {
 }
 
 TEST(EngineLimits, ids_outside_the_vocabulary_and_odd_feeds_are_refused) {
-  const std::string path = std::string(HONEYCRISP_TEST_DATA) + "/families/llama.gguf";
+  const std::string path = golden_path("llama", ".gguf");
   auto engine = Engine::load(path, {.backend = "cpu"}).value();
   auto stranger_engine = Engine::load(path, {.backend = "cpu"}).value();
   Session session = engine->new_session().value(), stranger = stranger_engine->new_session().value();
@@ -236,7 +234,7 @@ TEST(EngineLimits, ids_outside_the_vocabulary_and_odd_feeds_are_refused) {
 }
 
 TEST(EngineLimits, stopping_between_chunks_keeps_what_was_computed) {
-  const std::string path = std::string(HONEYCRISP_TEST_DATA) + "/families/llama.gguf";
+  const std::string path = golden_path("llama", ".gguf");
   auto engine = Engine::load(path, {.backend = "cpu", .chunk = 8}).value();
   const auto tokens = make_tokens(40, engine->info().vocabulary);
   Session session = engine->new_session().value(), plain = engine->new_session().value();
@@ -250,7 +248,7 @@ TEST(EngineLimits, stopping_between_chunks_keeps_what_was_computed) {
 }
 
 TEST(EngineLimits, sessions_outlive_their_engine) {
-  const std::string path = std::string(HONEYCRISP_TEST_DATA) + "/families/llama.gguf";
+  const std::string path = golden_path("llama", ".gguf");
   auto engine = Engine::load(path, {.backend = "cpu"}).value();
   Session session = engine->new_session().value();
   engine.reset();

@@ -1,35 +1,34 @@
 // Logits of every family against those of the transformers library in f64 (tests/data/README.md).
 #include "runner.h"
+#include "support/golden_families.h"
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <gtest/gtest.h>
 
 namespace honeycrisp::testing {
 namespace {
 
-struct Case {
-  const char* name;
-  double reference_bar;  // relative error of all logits; an independent pass in f32 reaches a third of it
-};
-constexpr Case kCases[] = {
-    {"llama", 1e-5},  {"llama3-rope", 1e-5}, {"mistral", 1e-5}, {"qwen2", 1e-5},      {"qwen3", 1e-5},
-    {"gemma2", 1e-5}, {"gemma3", 1e-5},      {"gemma4", 3e-5},  {"gemma4-e", 1.5e-5},
-};
+using test_support::golden_path;
+using test_support::GoldenFamily;
+
 constexpr double kCpuBar = 5e-5;
 constexpr size_t kChunks[] = {1, 2, 3, 7, 512};
 
-std::string data(const std::string& file) { return std::string(HONEYCRISP_TEST_DATA) + "/families/" + file; }
-
-class GoldenFamilies : public ::testing::TestWithParam<Case> {
+class GoldenFamilies : public ::testing::TestWithParam<GoldenFamily> {
  protected:
+  Runner load(const std::string& backend, uint32_t threads = 0) {
+    return Runner(golden_path(name_, ".gguf"), backend, f32_cache(threads), {.context = GetParam().context});
+  }
+
   std::string name_ = GetParam().name;
-  std::vector<int32_t> tokens_ = read_ids(data(name_ + ".tokens.txt"));
-  std::vector<float> expected_ = read_floats(data(name_ + ".logits.f32"));
+  std::vector<int32_t> tokens_ = read_ids(golden_path(name_, ".tokens.txt"));
+  std::vector<float> expected_ = read_floats(golden_path(name_, ".logits.f32"));
 };
 
 TEST_P(GoldenFamilies, reference_logits_agree_with_transformers) {
-  Runner runner(data(name_ + ".gguf"), "reference", f32_cache());
+  Runner runner = load("reference");
   ASSERT_TRUE(runner.ok());
   const double error = relative_error(runner.all_logits(tokens_, 512), expected_);
   RecordProperty("relative_error", std::to_string(error));
@@ -38,7 +37,7 @@ TEST_P(GoldenFamilies, reference_logits_agree_with_transformers) {
 }
 
 TEST_P(GoldenFamilies, reference_chunks_have_the_same_bits) {
-  Runner runner(data(name_ + ".gguf"), "reference", f32_cache());
+  Runner runner = load("reference");
   ASSERT_TRUE(runner.ok());
   const std::vector<float> whole = runner.all_logits(tokens_, 512);
   for (size_t chunk : kChunks) {
@@ -48,7 +47,7 @@ TEST_P(GoldenFamilies, reference_chunks_have_the_same_bits) {
 }
 
 TEST_P(GoldenFamilies, cpu_logits_agree_with_transformers) {
-  Runner runner(data(name_ + ".gguf"), "cpu", f32_cache());
+  Runner runner = load("cpu");
   ASSERT_TRUE(runner.ok());
   const double error = relative_error(runner.all_logits(tokens_, 512), expected_);
   std::printf("%s: relative error %.2e\n", name_.c_str(), error);
@@ -58,7 +57,7 @@ TEST_P(GoldenFamilies, cpu_logits_agree_with_transformers) {
 TEST_P(GoldenFamilies, cpu_chunks_and_threads_have_the_same_bits) {
   std::vector<float> whole;
   for (uint32_t threads : {1u, 2u, 3u}) {
-    Runner runner(data(name_ + ".gguf"), "cpu", f32_cache(threads));
+    Runner runner = load("cpu", threads);
     ASSERT_TRUE(runner.ok());
     if (whole.empty()) whole = runner.all_logits(tokens_, 512);
     for (size_t chunk : kChunks) {
@@ -69,11 +68,19 @@ TEST_P(GoldenFamilies, cpu_chunks_and_threads_have_the_same_bits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenFamilies, ::testing::ValuesIn(kCases), [](const auto& param_info) {
-  std::string name = param_info.param.name;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, GoldenFamilies, ::testing::ValuesIn(test_support::kGoldenFamilies),
+                         [](const auto& tested) { return test_support::test_name(tested.param.name); });
+
+TEST(GoldenFiles, are_all_listed) {
+  std::vector<std::string> listed(std::begin(test_support::kFamiliesToCome), std::end(test_support::kFamiliesToCome));
+  for (const GoldenFamily& family : test_support::kGoldenFamilies) listed.emplace_back(family.name);
+  std::vector<std::string> there;
+  for (const auto& entry : std::filesystem::directory_iterator(golden_path("", "")))
+    if (entry.path().extension() == ".gguf") there.push_back(entry.path().stem().string());
+  std::ranges::sort(listed);
+  std::ranges::sort(there);
+  EXPECT_EQ(listed, there) << "tests/support/golden_families.h lists them";
+}
 
 }  // namespace
 }  // namespace honeycrisp::testing

@@ -9,14 +9,15 @@
 
 namespace honeycrisp::testing {
 
-Runner::Runner(const std::string& path, const std::string& backend_name, backend::CompileOptions options) {
+Runner::Runner(const std::string& path, const std::string& backend_name, backend::CompileOptions options,
+               const model::LoadOptions& load) {
   auto file = gguf::File::open(path);
   if (!file) {
     ADD_FAILURE() << file.error().message;
     return;
   }
   file_ = std::move(*file);
-  auto model = model::load(*file_);
+  auto model = model::load(*file_, load);
   auto backend = backend::find_backend(backend_name);
   if (!model || !backend) {
     ADD_FAILURE() << path << ": " << (model ? backend.error() : model.error()).message;

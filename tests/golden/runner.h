@@ -23,7 +23,8 @@ inline backend::CompileOptions f32_cache(uint32_t threads = 0) {
 class Runner {
  public:
   /// Fails the running test and stays unusable if the model cannot be loaded.
-  Runner(const std::string& path, const std::string& backend, backend::CompileOptions options);
+  Runner(const std::string& path, const std::string& backend, backend::CompileOptions options,
+         const model::LoadOptions& load = {});
 
   bool ok() const { return executor_ != nullptr; }
   size_t vocabulary() const { return model_.program.vocabulary; }
