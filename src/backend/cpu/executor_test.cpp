@@ -161,6 +161,7 @@ const std::vector<Case>& cases() {
        }},
       {"gate_silu_of_two_matrices", [](Tiny& t) { gate(t, Activation::kSilu, false); }},
       {"gate_gelu_of_two_matrices", [](Tiny& t) { gate(t, Activation::kGeluTanh, false); }},
+      {"gate_clamped_swiglu_of_two_matrices", [](Tiny& t) { gate(t, Activation::kClampedSwiglu, false); }},
       {"gate_gelu_with_given_operand", [](Tiny& t) { gate(t, Activation::kGeluTanh, true); }},
       {"residual_with_scales",
        [](Tiny& t) {

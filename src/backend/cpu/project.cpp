@@ -13,9 +13,6 @@ using program::Project;
 using program::Residual;
 using program::Store;
 
-static_assert(int(program::Activation::kSilu) == 0 && int(program::Activation::kGeluTanh) == 1,
-              "the order of Isa::gate");
-
 enum Pass : uint32_t { kPrepare, kMultiply, kFinish };
 
 bool norms_outputs(const Project& op) {
@@ -128,7 +125,7 @@ class ProjectKernel final : public OpKernel {
     if (e.operand)
       for (size_t row = 0; row < s.n_rows; ++row)
         std::copy_n(s.row(*e.operand, row) + column, count, t.panel[1] + row * kLanes);
-    s.isa->gate[size_t(e.activation)](t.panel[1], t.panel[0], size_t{s.n_rows} * kLanes);
+    gate_of(*s.isa, e.activation)(t.panel[1], t.panel[0], size_t{s.n_rows} * kLanes);
     for (size_t row = 0; row < s.n_rows; ++row)
       std::copy_n(t.panel[0] + row * kLanes, count, s.row(e.out, row) + column);
   }
@@ -182,9 +179,6 @@ class ProjectKernel final : public OpKernel {
 }  // namespace
 
 Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const Project& op, const Isa& isa) {
-  if (const auto* gate = std::get_if<Gate>(&op.ending);
-      gate != nullptr && gate->activation == program::Activation::kClampedSwiglu)
-    return unsupported("the cpu backend has no clamped SwiGLU");
   std::vector<MatrixKernel> matrices;
   for (const program::Matrix& matrix : op.matrices) {
     HC_ASSIGN(const MatrixKernel m, MatrixKernel::create(program, matrix, isa));

@@ -2,6 +2,7 @@
 #include "backend/cpu/testing.h"
 #include "backend/cpu/thread_pool.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <gtest/gtest.h>
@@ -41,18 +42,36 @@ const std::vector<Function>& functions() {
       {"silu",
        [](const Isa& isa, std::vector<float>& x) {
          const std::vector<float> ones(x.size(), 1.0f);
-         isa.gate[0](ones.data(), x.data(), x.size());
+         isa.gate_silu(ones.data(), x.data(), x.size());
        },
        [](double x) { return x / (1 + std::exp(-x)); }, 1e-6, 1e-35},
       {"gelu_tanh",
        [](const Isa& isa, std::vector<float>& x) {
          const std::vector<float> ones(x.size(), 1.0f);
-         isa.gate[1](ones.data(), x.data(), x.size());
+         isa.gate_gelu_tanh(ones.data(), x.data(), x.size());
        },
        [](double x) {
          const double z = 2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
          return std::isinf(std::exp(-z)) ? 0.0 : x / (1 + std::exp(-z));
        },
+       1e-6, 1e-35},
+      {"clamped_swiglu_of_the_gate",
+       [](const Isa& isa, std::vector<float>& x) {
+         const std::vector<float> ones(x.size(), 1.0f);
+         isa.gate_clamped_swiglu(ones.data(), x.data(), x.size());
+       },
+       [](double x) {
+         const double g = std::min(x, 7.0);
+         return 2 * g / (1 + std::exp(-double(program::kSwigluAlpha) * g));
+       },
+       3e-6, 1e-35},  // the rounding of 1.702 g is magnified by up to 87 in e^−1.702 g
+      {"clamped_swiglu_of_up",
+       [](const Isa& isa, std::vector<float>& x) {
+         std::vector<float> gate(x.size(), 3.0f);
+         isa.gate_clamped_swiglu(x.data(), gate.data(), x.size());
+         x = gate;
+       },
+       [](double x) { return 3 / (1 + std::exp(-double(program::kSwigluAlpha) * 3)) * (std::clamp(x, -7.0, 7.0) + 1); },
        1e-6, 1e-35},
       {"sigmoid",
        [](const Isa& isa, std::vector<float>& x) {

@@ -1,11 +1,14 @@
 #include "backend/cpu/isa/isa.h"
 
+#include "base/check.h"
+
 #include <cstdlib>
 #include <string>
 
 namespace honeycrisp::backend::cpu {
 
 extern const Isa kIsaScalar;
+static_assert(kSwigluAlpha == program::kSwigluAlpha && kSwigluLimit == program::kSwigluLimit);
 
 std::vector<const Isa*> available_isas() {
   std::vector<const Isa*> isas = detail::available_vector_isas();
@@ -48,6 +51,16 @@ bool multiplies_integers(quant::Format format) {
     return true;
     default: return false;
   }
+}
+
+GateFn gate_of(const Isa& isa, program::Activation activation) {
+  switch (activation) {
+    case program::Activation::kSilu: return isa.gate_silu;
+    case program::Activation::kGeluTanh: return isa.gate_gelu_tanh;
+    case program::Activation::kClampedSwiglu: return isa.gate_clamped_swiglu;
+  }
+  HC_CHECK(false, "activation {}", int(activation));
+  return nullptr;
 }
 
 }  // namespace honeycrisp::backend::cpu

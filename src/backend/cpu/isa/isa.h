@@ -3,6 +3,7 @@
 
 #include "backend/cpu/isa/kernels.h"
 #include "base/result.h"
+#include "program/program.h"
 #include "quant/formats.h"
 
 #include <string_view>
@@ -22,6 +23,9 @@ Result<const Isa*> chosen_isa();
 MultiplyFn multiply_for(const Isa& isa, quant::Format format);
 /// Whether that function takes activations as integers.
 bool multiplies_integers(quant::Format format);
+
+/// The gated unit of an activation.
+GateFn gate_of(const Isa& isa, program::Activation activation);
 
 namespace detail {
 /// Besides scalar, of this architecture: isa_x86.cpp or isa_portable.cpp.

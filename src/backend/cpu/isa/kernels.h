@@ -18,6 +18,9 @@ inline constexpr uint32_t kTileGroups = 16;
 /// Positions of an attention chunk and of a page, as program.h and backend.h have them (checked in attend.cpp).
 inline constexpr uint32_t kChunkPositions = 256;
 inline constexpr uint32_t kPositionsPerPage = 64;
+/// Of clamped SwiGLU, as program.h has them (checked in isa.cpp).
+inline constexpr float kSwigluAlpha = 1.702f;
+inline constexpr float kSwigluLimit = 7.0f;
 
 /// 32 activations as 14-bit integers q = 128 · hi + lo, x ≈ d · q. A group with an infinity or a NaN has d = NaN.
 struct alignas(16) ActivationGroup {
@@ -79,6 +82,9 @@ struct AttendChunkArgs {
   float* out;     // [n_queries][softmax_floats(value_dim)]
 };
 
+/// y = activation(y) · other, in the manner of one program::Activation. n is a multiple of 16.
+using GateFn = void (*)(const float* other, float* y, size_t n);
+
 /// One instruction set.
 struct Isa {
   const char* name;
@@ -95,8 +101,7 @@ struct Isa {
   void (*quantize)(const float* x, uint32_t cols, ActivationGroup* out);
   /// out = x / sqrt(mean(x²) + eps) · weight; weight may be null, out may be x.
   void (*rms_norm)(const float* x, uint32_t n, const float* weight, float eps, float* out);
-  /// y = activation(y) · other, by program::Activation. n is a multiple of 16.
-  void (*gate[2])(const float* other, float* y, size_t n);
+  GateFn gate_silu, gate_gelu_tanh, gate_clamped_swiglu;
   /// y = y · σ(gate), any n.
   void (*sigmoid_gate)(const float* gate, float* y, uint32_t n);
   /// y = scale · softcap(y); softcap 0: none. n is a multiple of 16.

@@ -87,6 +87,16 @@ static void gate_silu(const float* other, float* y, size_t n) {
 static void gate_gelu_tanh(const float* other, float* y, size_t n) {
   for (size_t i = 0; i < n; i += kLanes) store(y + i, mul(gelu_tanh(load(y + i)), load(other + i)));
 }
+static void gate_clamped_swiglu(const float* other, float* y, size_t n) {
+  const Floats limit = broadcast(kSwigluLimit), minus_limit = broadcast(-kSwigluLimit);
+  for (size_t i = 0; i < n; i += kLanes) {
+    Floats g = load(y + i), u = load(other + i);  // comparisons that fail keep a NaN
+    g = select_less(limit, g, limit, g);
+    u = select_less(limit, u, limit, u);
+    u = select_less(u, minus_limit, minus_limit, u);
+    store(y + i, mul(times_sigmoid(g, mul(broadcast(kSwigluAlpha), g)), add(u, broadcast(1.0f))));
+  }
+}
 static void sigmoid_gate(const float* gate, float* y, uint32_t n) {
   for_lanes(n, [&](uint32_t i, uint32_t count) __attribute__((always_inline)) {
     store_lanes(y + i, times_sigmoid(load_lanes(y + i, count), load_lanes(gate + i, count)), count);

@@ -6,7 +6,9 @@
    .multiply = {HC_CPU_FLOAT_FORMATS(HC_FLOAT) HC_CPU_INTEGER_FORMATS(HC_INTEGER)}, \
    .quantize = quantize,                                                            \
    .rms_norm = rms_norm,                                                            \
-   .gate = {gate_silu, gate_gelu_tanh},                                             \
+   .gate_silu = gate_silu,                                                          \
+   .gate_gelu_tanh = gate_gelu_tanh,                                                \
+   .gate_clamped_swiglu = gate_clamped_swiglu,                                      \
    .sigmoid_gate = sigmoid_gate,                                                    \
    .cap_and_scale = cap_and_scale,                                                  \
    .attend_chunk = attend_chunk,                                                    \
