@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/text_escape.h"
+#include "model/config.h"
 #include "program/check.h"
 #include "quant/dequantize.h"
 
@@ -54,30 +55,33 @@ Result<program::Matrix> Builder::weight(const std::string& name, uint64_t cols, 
   return program::Matrix{it->second, 0, uint32_t(rows)};
 }
 
-Result<std::vector<float>> Builder::values(const std::string& name, uint64_t size) {
+Result<std::vector<float>> Builder::values(const std::string& name, uint64_t size, uint64_t rows) {
   const gguf::Tensor* t = file_.find_tensor(name);
   if (t == nullptr) return invalid("tensor '{}' is missing", name);
-  if (t->dims[0] != size || t->elements() != size)
-    return invalid("tensor '{}' is {}, the configuration asks for {}", name, shape(*t), size);
+  const auto all = checked_mul<uint64_t>(size, rows);
+  if (t->dims[0] != size || t->dims[1] != rows || t->elements() != all)
+    return invalid("tensor '{}' is {}, the configuration asks for {}{}", name, shape(*t), size,
+                   rows == 1 ? std::string() : fmt::format("×{}", rows));
   using enum quant::Format;
   if (t->format != kF32 && t->format != kF16 && t->format != kBF16)
     return unsupported("tensor '{}' is of type {}, expected F32, F16 or BF16", name, quant::to_string(t->format));
   used_.insert(name);
-  std::vector<float> result(size);
-  quant::dequantize_row(t->format, t->data, result.data(), size);
+  std::vector<float> result(*all);
+  quant::dequantize_row(t->format, t->data, result.data(), *all);
   return result;
 }
 
-Result<program::VectorId> Builder::vector(const std::string& name, uint64_t size) {
-  HC_ASSIGN(auto v, values(name, size));
+Result<program::VectorId> Builder::vector(const std::string& name, uint64_t size, uint64_t rows) {
+  HC_ASSIGN(auto v, values(name, size, rows));
   auto [it, inserted] = vectors_.try_emplace(name, program::VectorId(program_.vectors.size()));
   if (inserted) program_.vectors.push_back({name, std::move(v)});
   return it->second;
 }
 
-Result<std::optional<program::VectorId>> Builder::optional_vector(const std::string& name, uint64_t size) {
+Result<std::optional<program::VectorId>> Builder::optional_vector(const std::string& name, uint64_t size,
+                                                                  uint64_t rows) {
   if (!has(name)) return std::optional<program::VectorId>();
-  HC_ASSIGN(const program::VectorId id, vector(name, size));
+  HC_ASSIGN(const program::VectorId id, vector(name, size, rows));
   return std::optional(id);
 }
 
@@ -116,12 +120,22 @@ void Builder::step(std::string label, std::optional<uint32_t> layer, program::Op
 Result<program::Program> Builder::finish(std::vector<std::string>& notes) && {
   program::assign_pools(program_);
   HC_TRY(program::check(program_));
-  size_t unused = 0;
+  size_t unused = 0, further = 0;
   std::string first;
   for (const gguf::Tensor& t : file_.tensors()) {
     if (used_.contains(std::string(t.name))) continue;
+    if (layer_of(t.name) >= program_.n_layers) {  // absent is below every number
+      ++further;
+      continue;
+    }
+    if (t.name.ends_with(".scale"))
+      return unsupported("tensor '{}': weights with a scale of their own are not supported here",
+                         escape_for_display(t.name, 64));
     if (unused++ == 0) first = escape_for_display(t.name, 64);
   }
+  if (further != 0)
+    notes.push_back(fmt::format("layers from {} on ({} tensors) predict further tokens and are not used",
+                                program_.n_layers, further));
   if (unused == 1) notes.push_back(fmt::format("tensor '{}' is not used by this architecture", first));
   if (unused > 1)
     notes.push_back(fmt::format("{} tensors are not used by this architecture, '{}' first", unused, first));

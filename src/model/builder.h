@@ -25,11 +25,11 @@ class Builder {
   Result<program::Matrix> matrix(const std::string& name, uint64_t cols, uint64_t rows);
   /// The whole three-dimensional tensor, [slices][rows][cols].
   Result<program::Matrix> expert_matrices(const std::string& name, uint64_t cols, uint64_t rows, uint64_t slices);
-  /// The values of a small tensor as f32 (F32, F16 and BF16 are accepted).
-  Result<program::VectorId> vector(const std::string& name, uint64_t size);
-  Result<std::optional<program::VectorId>> optional_vector(const std::string& name, uint64_t size);
+  /// The values of a small tensor of [rows][size] as f32 (F32, F16 and BF16 are accepted).
+  Result<program::VectorId> vector(const std::string& name, uint64_t size, uint64_t rows = 1);
+  Result<std::optional<program::VectorId>> optional_vector(const std::string& name, uint64_t size, uint64_t rows = 1);
   /// The same values, for the family itself (rope factors, scalar scales).
-  Result<std::vector<float>> values(const std::string& name, uint64_t size);
+  Result<std::vector<float>> values(const std::string& name, uint64_t size, uint64_t rows = 1);
 
   program::BufferId buffer(std::string name, uint64_t width);
   program::Slice whole(program::BufferId buffer) const;
@@ -41,7 +41,8 @@ class Builder {
   /// Appends an op; `layer` as in program::Step.
   void step(std::string label, std::optional<uint32_t> layer, program::Op op);
 
-  /// Checks the program, and notes tensors of the file that nothing uses.
+  /// Checks the program, and notes tensors of the file that nothing uses. Error: also a scale of weights that nothing
+  /// multiplies in.
   Result<program::Program> finish(std::vector<std::string>& notes) &&;
 
  private:

@@ -15,22 +15,14 @@ constexpr uint32_t kMaxHeads = 4096;
 constexpr uint32_t kMaxHeadDim = 4096;
 constexpr uint32_t kMaxContext = 1u << 30;
 
+/// Layers after the last one that predict tokens beyond the next; block_count includes them.
+constexpr const char* kFurtherLayers = "nextn_predict_layers";
+
 Result<uint32_t> in_range(const std::string& key, std::optional<int64_t> value, uint32_t low, uint32_t high) {
   if (!value) return invalid("{}: is not an integer", key);
   if (*value < int64_t{low} || *value > int64_t{high})
     return invalid("{}: {} is outside {}..{}", key, *value, low, high);
   return uint32_t(*value);
-}
-
-/// The N of 'blk.N.…', if the tensor belongs to a layer.
-std::optional<uint64_t> layer_of(std::string_view tensor) {
-  constexpr std::string_view kPrefix = "blk.";
-  if (!tensor.starts_with(kPrefix)) return std::nullopt;
-  const char* const begin = tensor.data() + kPrefix.size();
-  uint64_t layer = 0;
-  const auto [end, fault] = std::from_chars(begin, tensor.data() + tensor.size(), layer);
-  if (fault != std::errc() || end == tensor.data() + tensor.size() || *end != '.') return std::nullopt;
-  return layer;
 }
 
 /// A count below the layers that are there would run, and answer nonsense.
@@ -43,6 +35,16 @@ Result<void> check_layer_count(const gguf::File& file, const std::string& key, u
 
 }  // namespace
 
+std::optional<uint64_t> layer_of(std::string_view tensor) {
+  constexpr std::string_view kPrefix = "blk.";
+  if (!tensor.starts_with(kPrefix)) return std::nullopt;
+  const char* const begin = tensor.data() + kPrefix.size();
+  uint64_t layer = 0;
+  const auto [end, fault] = std::from_chars(begin, tensor.data() + tensor.size(), layer);
+  if (fault != std::errc() || end == tensor.data() + tensor.size() || *end != '.') return std::nullopt;
+  return layer;
+}
+
 bool HyperParameters::is_array(std::string_view suffix) const {
   const gguf::Value* value = metadata_.find(key(suffix));
   return value != nullptr && value->is_array();
@@ -52,7 +54,11 @@ Result<uint32_t> HyperParameters::require(std::string_view suffix, uint32_t low,
   const std::string full = key(suffix);
   const gguf::Value* value = metadata_.find(full);
   if (value == nullptr) return invalid("{}: the key is missing", full);
-  return in_range(full, value->as_int(), low, high);
+  if (!value->is_array()) return in_range(full, value->as_int(), low, high);
+  if (value->size() == 0) return invalid("{}: is an empty array", full);
+  for (uint64_t i = 1; i < value->size(); ++i)
+    if (value->int_at(i) != value->int_at(0)) return unsupported("{}: one value for all layers is expected", full);
+  return in_range(full, value->int_at(0), low, high);
 }
 
 Result<uint32_t> HyperParameters::get(std::string_view suffix, uint32_t fallback, uint32_t low, uint32_t high) const {
@@ -90,7 +96,9 @@ Result<std::vector<uint32_t>> HyperParameters::per_layer(std::string_view suffix
     HC_ASSIGN(const uint32_t scalar, in_range(full, value->as_int(), low, high));
     return std::vector<uint32_t>(n_layers, scalar);
   }
-  if (value->size() != n_layers) return invalid("{}: {} values for {} layers", full, value->size(), n_layers);
+  HC_ASSIGN(const uint32_t further, get(kFurtherLayers, 0, 0, kMaxLayers));
+  if (value->size() != uint64_t{n_layers} + further)
+    return invalid("{}: {} values for {} layers", full, value->size(), n_layers + further);
   std::vector<uint32_t> result(n_layers);
   for (uint32_t i = 0; i < n_layers; ++i) {
     HC_ASSIGN(result[i], in_range(fmt::format("{}[{}]", full, i), value->int_at(i), low, high));
@@ -101,16 +109,20 @@ Result<std::vector<uint32_t>> HyperParameters::per_layer(std::string_view suffix
 Result<Config> read_config(const gguf::File& file, const HyperParameters& hyper) {
   Config c;
   c.architecture = hyper.architecture();
-  HC_ASSIGN(c.n_layers, hyper.require("block_count", 1, kMaxLayers));
-  if (c.n_layers > file.tensors().size())
-    return invalid("{}: {} layers, but the file has only {} tensors", hyper.key("block_count"), c.n_layers,
+  HC_ASSIGN(const uint32_t blocks, hyper.require("block_count", 1, kMaxLayers));
+  if (blocks > file.tensors().size())
+    return invalid("{}: {} layers, but the file has only {} tensors", hyper.key("block_count"), blocks,
                    file.tensors().size());
-  HC_TRY(check_layer_count(file, hyper.key("block_count"), c.n_layers));
+  HC_TRY(check_layer_count(file, hyper.key("block_count"), blocks));
+  HC_ASSIGN(const uint32_t further, hyper.get(kFurtherLayers, 0, 0, blocks - 1));
+  c.n_layers = blocks - further;
   HC_ASSIGN(c.width, hyper.require("embedding_length", 1, kMaxWidth));
   HC_ASSIGN(c.trained_context, hyper.require("context_length", 1, kMaxContext));
   HC_ASSIGN(c.n_heads, hyper.per_layer("attention.head_count", c.n_layers, 1, kMaxHeads));
   HC_ASSIGN(c.n_kv_heads, hyper.per_layer("attention.head_count_kv", c.n_layers, 1, kMaxHeads, c.n_heads[0]));
-  HC_ASSIGN(c.ffn_width, hyper.per_layer("feed_forward_length", c.n_layers, 1, kMaxWidth));
+  const bool mixture = hyper.has("expert_feed_forward_length");
+  HC_ASSIGN(c.ffn_width, hyper.per_layer("feed_forward_length", c.n_layers, 1, kMaxWidth,
+                                         mixture ? std::optional(0u) : std::nullopt));
   for (uint32_t i = 0; i < c.n_layers; ++i)
     if (c.n_heads[i] % c.n_kv_heads[i] != 0)
       return invalid("{}: {} is no multiple of {} KV heads (layer {})", hyper.key("attention.head_count"), c.n_heads[i],

@@ -23,13 +23,15 @@ class HyperParameters {
   bool has(std::string_view suffix) const { return metadata_.contains(key(suffix)); }
   bool is_array(std::string_view suffix) const;
 
+  /// An array counts as its value if all its elements are the same.
   Result<uint32_t> require(std::string_view suffix, uint32_t low, uint32_t high) const;
   Result<uint32_t> get(std::string_view suffix, uint32_t fallback, uint32_t low, uint32_t high) const;
   /// A finite number in [low, high].
   Result<double> require_float(std::string_view suffix, double low, double high) const;
   Result<double> get_float(std::string_view suffix, double fallback, double low, double high) const;
   Result<std::string> get_string(std::string_view suffix, std::string_view fallback) const;
-  /// One value per layer, from a scalar or from an array of n_layers. Absent: the fallback, or an error without one.
+  /// One value per layer, from a scalar or from an array. Absent: the fallback, or an error without one. An array also
+  /// has values for the layers that predict further tokens (nextn_predict_layers), which are left out.
   Result<std::vector<uint32_t>> per_layer(std::string_view suffix, uint32_t n_layers, uint32_t low, uint32_t high,
                                           std::optional<uint32_t> fallback = {}) const;
 
@@ -41,17 +43,20 @@ class HyperParameters {
 /// What every decoder-only transformer has.
 struct Config {
   std::string architecture;
-  uint32_t n_layers = 0;
+  uint32_t n_layers = 0;             // that compute the next token: block_count less nextn_predict_layers
   uint32_t width = 0;                // embedding_length
   uint32_t vocabulary = 0;           // rows of token_embd.weight
   uint32_t trained_context = 0;      // context_length
   std::vector<uint32_t> n_heads;     // [n_layers]
   std::vector<uint32_t> n_kv_heads;  // [n_layers]
-  std::vector<uint32_t> ffn_width;   // [n_layers]
+  std::vector<uint32_t> ffn_width;   // [n_layers]; 0: a mixture that does not state it
   std::vector<uint32_t> key_dim;     // [n_layers], per head
   std::vector<uint32_t> value_dim;   // [n_layers], per head
   float eps = 0;                     // of the RMS norms
 };
+
+/// The N of 'blk.N.…', if the tensor belongs to a layer.
+std::optional<uint64_t> layer_of(std::string_view tensor);
 
 /// Reads the common keys and checks them against each other and against token_embd.weight.
 Result<Config> read_config(const gguf::File& file, const HyperParameters& hyper);

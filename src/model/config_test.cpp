@@ -43,6 +43,14 @@ const Contradiction kContradictions[] = {
        f.set("llama.attention.layer_norm_rms_epsilon", value(std::numeric_limits<float>::quiet_NaN()));
      },
      "llama.attention.layer_norm_rms_epsilon"},
+    {"values_that_differ_by_layer",
+     [](RawGguf& f) { f.set("llama.embedding_length", value(std::vector<uint32_t>{64, 32})); },
+     "llama.embedding_length: one value for all layers"},
+    {"every_layer_predicts_further_tokens", [](RawGguf& f) { f.set("llama.nextn_predict_layers", value(uint32_t{2})); },
+     "llama.nextn_predict_layers: 2 is outside 0..1"},
+    {"a_scale_beside_a_weight",
+     [](RawGguf& f) { f.tensors.push_back({"blk.1.ffn_up.scale", 0, {1}, std::string(4, '\0'), {}, {}}); },
+     "'blk.1.ffn_up.scale': weights with a scale of their own"},
     {"a_tensor_away", [](RawGguf& f) { f.remove_tensor("blk.1.ffn_up.weight"); }, "'blk.1.ffn_up.weight' is missing"},
 };
 
@@ -71,6 +79,19 @@ TEST(Notes, name_a_tensor_that_nothing_uses) {
   const auto model = load(*file);
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_THAT(model->summary.notes, testing::ElementsAre(testing::HasSubstr("'blk.1.attn_gate.weight' is not used")));
+}
+
+TEST(Notes, tell_of_layers_that_predict_further_tokens) {
+  RawGguf raw = tiny_llama();
+  raw.set("llama.nextn_predict_layers", value(uint32_t{1}));
+  raw.set("llama.attention.head_count_kv", value(std::vector<uint32_t>(2, 2)));  // of both
+  const TemporaryFolder folder;
+  const auto file = gguf::File::open(folder.write("model.gguf", raw.bytes()));
+  ASSERT_TRUE(file) << file.error().message;
+  const auto model = load(*file);
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(model->program.n_layers, 1u);
+  EXPECT_THAT(model->summary.notes, testing::ElementsAre(testing::HasSubstr("layers from 1 on (9 tensors) predict")));
 }
 
 }  // namespace

@@ -10,16 +10,16 @@ using program::Slice;
 
 std::string layer_name(uint32_t layer, std::string_view suffix) { return fmt::format("blk.{}.{}", layer, suffix); }
 
-DecoderBuffers make_buffers(Builder& builder, const Config& c) {
+DecoderBuffers make_buffers(Builder& builder, const Config& c, const BufferOptions& options) {
   uint64_t qkv = 0, attn = 0, hidden = 0;
   for (uint32_t i = 0; i < c.n_layers; ++i) {
-    qkv = std::max(qkv,
-                   uint64_t{c.n_heads[i]} * c.key_dim[i] + uint64_t{c.n_kv_heads[i]} * (c.key_dim[i] + c.value_dim[i]));
+    qkv = std::max(qkv, uint64_t{c.n_heads[i]} * c.key_dim[i] * (options.output_gate ? 2 : 1) +
+                            uint64_t{c.n_kv_heads[i]} * (c.key_dim[i] + c.value_dim[i]));
     attn = std::max(attn, uint64_t{c.n_heads[i]} * c.value_dim[i]);
     hidden = std::max(hidden, uint64_t{c.ffn_width[i]});
   }
   return {builder.buffer("x", c.width), builder.buffer("qkv", qkv), builder.buffer("attn", attn),
-          builder.buffer("hidden", hidden)};
+          options.feed_forward ? builder.buffer("hidden", hidden) : program::BufferId()};
 }
 
 Result<void> add_embedding(Builder& builder, const Config& c, const DecoderBuffers& buffers, float scale) {
@@ -35,9 +35,10 @@ struct AttentionSlices {
   Slice q, k, v, out;
 };
 
-AttentionSlices attention_slices(const Config& c, const DecoderBuffers& buffers, uint32_t layer) {
-  const uint32_t q = c.n_heads[layer] * c.key_dim[layer], k = c.n_kv_heads[layer] * c.key_dim[layer],
-                 v = c.n_kv_heads[layer] * c.value_dim[layer], out = c.n_heads[layer] * c.value_dim[layer];
+AttentionSlices attention_slices(const Config& c, const DecoderBuffers& buffers, uint32_t layer, bool output_gate) {
+  const uint32_t q = c.n_heads[layer] * c.key_dim[layer] * (output_gate ? 2 : 1),
+                 k = c.n_kv_heads[layer] * c.key_dim[layer], v = c.n_kv_heads[layer] * c.value_dim[layer],
+                 out = c.n_heads[layer] * c.value_dim[layer];
   return {{buffers.qkv, 0, q}, {buffers.qkv, q, k}, {buffers.qkv, q + k, v}, {buffers.attn, 0, out}};
 }
 
@@ -72,7 +73,7 @@ Result<program::Project> make_qkv(Builder& builder, const Config& c, const Decod
 Result<program::CacheId> add_attention(Builder& builder, const Config& c, const DecoderBuffers& buffers, uint32_t layer,
                                        const AttentionOptions& options) {
   const auto name = [&](const char* suffix) { return layer_name(layer, suffix); };
-  const AttentionSlices slices = attention_slices(c, buffers, layer);
+  const AttentionSlices slices = attention_slices(c, buffers, layer, options.output_gate);
   const bool has_k = !options.shared_cache;
   const bool has_v = has_k && (!options.v_may_be_k || builder.has(name("attn_v.weight")));
 
@@ -99,6 +100,10 @@ Result<program::CacheId> add_attention(Builder& builder, const Config& c, const 
   attend.window = options.window;
   attend.scale = options.scale;
   attend.softcap = options.softcap;
+  attend.output_gate = options.output_gate;
+  if (options.sinks) {
+    HC_ASSIGN(attend.sinks, builder.vector(name("attn_sinks.weight"), c.n_heads[layer]));
+  }
   builder.step(name("attend"), layer, attend);
 
   program::Residual residual{builder.whole(buffers.x)};
@@ -117,7 +122,7 @@ Result<void> add_feed_forward(Builder& builder, const Config& c, const DecoderBu
   const uint32_t ffn = c.ffn_width[layer];
   const Slice hidden{buffers.hidden, 0, ffn};
 
-  HC_ASSIGN(const Norm norm, read_norm(builder, c, name("ffn_norm"), c.width));
+  HC_ASSIGN(const Norm norm, read_norm(builder, c, name(options.norm), c.width));
   HC_ASSIGN(const Matrix gate, builder.matrix(name("ffn_gate.weight"), c.width, ffn));
   HC_ASSIGN(const Matrix up, builder.matrix(name("ffn_up.weight"), c.width, ffn));
   HC_ASSIGN(const auto gate_bias, builder.optional_vector(name("ffn_gate.bias"), ffn));

@@ -12,14 +12,18 @@
 
 namespace honeycrisp::model {
 
-/// The buffers that a dense decoder passes its activations through.
+/// The buffers that a decoder passes its activations through.
 struct DecoderBuffers {
   program::BufferId x;       // [width] residual stream
   program::BufferId qkv;     // [q | k | v] of the widest layer
   program::BufferId attn;    // [n_heads · value_dim]
-  program::BufferId hidden;  // [ffn_width] of the widest layer
+  program::BufferId hidden;  // [ffn_width] of the widest layer; only with a dense feed-forward block
 };
-DecoderBuffers make_buffers(Builder& builder, const Config& config);
+struct BufferOptions {
+  bool output_gate = false;  // q is twice as wide
+  bool feed_forward = true;  // some layer has a dense feed-forward block
+};
+DecoderBuffers make_buffers(Builder& builder, const Config& config, const BufferOptions& options = {});
 
 /// x = scale · embedding of the token.
 Result<void> add_embedding(Builder& builder, const Config& config, const DecoderBuffers& buffers, float scale);
@@ -32,6 +36,8 @@ struct AttentionOptions {
   bool qk_norm = false;                          // attn_q_norm, attn_k_norm [key_dim] before rope
   bool v_norm = false;                           // weightless
   bool v_may_be_k = false;                       // where attn_v is absent, V is K before norm and rope
+  bool output_gate = false;                      // attn_q holds [query, gate] per head
+  bool sinks = false;                            // attn_sinks [n_heads]
   std::optional<program::CacheId> shared_cache;  // set: no K and V of its own, reads this layer's
   const char* post_norm = nullptr;  // suffix of a norm after the output projection, e.g. "post_attention_norm"
 };
@@ -42,10 +48,11 @@ Result<program::CacheId> add_attention(Builder& builder, const Config& config, c
 
 struct FeedForwardOptions {
   program::Activation activation = program::Activation::kSilu;
+  const char* norm = "ffn_norm";    // before the block
   const char* post_norm = nullptr;  // e.g. "post_ffw_norm"
   float residual_scale = 1;         // of the sum, at the end of the block
 };
-/// ffn_norm → activation(ffn_gate) · ffn_up → ffn_down → residual.
+/// norm → activation(ffn_gate) · ffn_up → ffn_down → residual.
 Result<void> add_feed_forward(Builder& builder, const Config& config, const DecoderBuffers& buffers, uint32_t layer,
                               const FeedForwardOptions& options);
 

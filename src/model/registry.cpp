@@ -14,8 +14,10 @@ struct Family {
 };
 
 constexpr Family kFamilies[] = {
-    {"gemma2", build_gemma2}, {"gemma3", build_gemma3}, {"gemma4", build_gemma4},
-    {"llama", build_llama},   {"qwen2", build_qwen2},   {"qwen3", build_qwen3},
+    {"gemma2", build_gemma2},       {"gemma3", build_gemma3}, {"gemma4", build_gemma4},
+    {"gpt-oss", build_gpt_oss},     {"llama", build_llama},   {"qwen2", build_qwen2},
+    {"qwen2moe", build_qwen2moe},   {"qwen3", build_qwen3},   {"qwen3moe", build_qwen3moe},
+    {"qwen3next", build_qwen3next}, {"qwen35", build_qwen35}, {"qwen35moe", build_qwen35moe},
 };
 
 }  // namespace

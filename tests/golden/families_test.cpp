@@ -27,7 +27,9 @@ class GoldenFamilies : public ::testing::TestWithParam<GoldenFamily> {
   std::vector<float> expected_ = read_floats(golden_path(name_, ".logits.f32"));
 };
 
-TEST_P(GoldenFamilies, reference_logits_agree_with_transformers) {
+class ReferenceFamilies : public GoldenFamilies {};
+
+TEST_P(ReferenceFamilies, logits_agree_with_transformers) {
   Runner runner = load("reference");
   ASSERT_TRUE(runner.ok());
   const double error = relative_error(runner.all_logits(tokens_, 512), expected_);
@@ -36,7 +38,7 @@ TEST_P(GoldenFamilies, reference_logits_agree_with_transformers) {
   EXPECT_LT(error, GetParam().reference_bar);
 }
 
-TEST_P(GoldenFamilies, reference_chunks_have_the_same_bits) {
+TEST_P(ReferenceFamilies, chunks_have_the_same_bits) {
   Runner runner = load("reference");
   ASSERT_TRUE(runner.ok());
   const std::vector<float> whole = runner.all_logits(tokens_, 512);
@@ -46,7 +48,9 @@ TEST_P(GoldenFamilies, reference_chunks_have_the_same_bits) {
   }
 }
 
-TEST_P(GoldenFamilies, cpu_logits_agree_with_transformers) {
+class CpuFamilies : public GoldenFamilies {};
+
+TEST_P(CpuFamilies, logits_agree_with_transformers) {
   Runner runner = load("cpu");
   ASSERT_TRUE(runner.ok());
   const double error = relative_error(runner.all_logits(tokens_, 512), expected_);
@@ -54,7 +58,7 @@ TEST_P(GoldenFamilies, cpu_logits_agree_with_transformers) {
   EXPECT_LT(error, kCpuBar);
 }
 
-TEST_P(GoldenFamilies, cpu_chunks_and_threads_have_the_same_bits) {
+TEST_P(CpuFamilies, chunks_and_threads_have_the_same_bits) {
   std::vector<float> whole;
   for (uint32_t threads : {1u, 2u, 3u}) {
     Runner runner = load("cpu", threads);
@@ -68,12 +72,15 @@ TEST_P(GoldenFamilies, cpu_chunks_and_threads_have_the_same_bits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenFamilies, ::testing::ValuesIn(test_support::kGoldenFamilies),
-                         [](const auto& tested) { return test_support::test_name(tested.param.name); });
+const auto test_name = [](const auto& tested) { return test_support::test_name(tested.param.name); };
+INSTANTIATE_TEST_SUITE_P(All, ReferenceFamilies, ::testing::ValuesIn(test_support::kGoldenFamilies), test_name);
+INSTANTIATE_TEST_SUITE_P(Only, ReferenceFamilies, ::testing::ValuesIn(test_support::kReferenceFamilies), test_name);
+INSTANTIATE_TEST_SUITE_P(All, CpuFamilies, ::testing::ValuesIn(test_support::kGoldenFamilies), test_name);
 
 TEST(GoldenFiles, are_all_listed) {
   std::vector<std::string> listed(std::begin(test_support::kFamiliesToCome), std::end(test_support::kFamiliesToCome));
   for (const GoldenFamily& family : test_support::kGoldenFamilies) listed.emplace_back(family.name);
+  for (const GoldenFamily& family : test_support::kReferenceFamilies) listed.emplace_back(family.name);
   std::vector<std::string> there;
   for (const auto& entry : std::filesystem::directory_iterator(golden_path("", "")))
     if (entry.path().extension() == ".gguf") there.push_back(entry.path().stem().string());

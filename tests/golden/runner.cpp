@@ -8,6 +8,11 @@
 #include <gtest/gtest.h>
 
 namespace honeycrisp::testing {
+namespace {
+
+constexpr backend::StateId kState = 0;  // of the one sequence
+
+}  // namespace
 
 Runner::Runner(const std::string& path, const std::string& backend_name, backend::CompileOptions options,
                const model::LoadOptions& load) {
@@ -30,6 +35,10 @@ Runner::Runner(const std::string& path, const std::string& backend_name, backend
     ADD_FAILURE() << path << ": " << executor.error().message;
     return;
   }
+  if (auto reserved = (*executor)->reserve_states(kState + 1); !reserved) {
+    ADD_FAILURE() << path << ": " << reserved.error().message;
+    return;
+  }
   executor_ = std::move(*executor);
 }
 
@@ -46,6 +55,7 @@ std::vector<float> Runner::compute(std::span<const int32_t> tokens, bool all, ba
     rows.push_back({tokens[i], position_ + uint32_t(i), 0, all || i + 1 == tokens.size(), role});
   backend::SequencePages pages;
   pages.tables.assign(model_.program.pools.size(), pages_);
+  pages.state = kState;
   std::vector<float> logits((all ? tokens.size() : 1) * vocabulary());
   auto result = executor_->step({rows, std::span(&pages, 1)}, logits);
   if (!result) ADD_FAILURE() << result.error().message;

@@ -1,4 +1,4 @@
-// The golden files of tests/data/families: the one list that every suite takes them from. A new file is one row here,
+// The golden files of tests/data/families: the lists that every suite takes them from. A new file is one row here,
 // and made by tests/golden/make_golden.py.
 #pragma once
 
@@ -30,8 +30,14 @@ inline constexpr GoldenFamily kGoldenFamilies[] = {
     {.name = "gemma4-e", .reference_bar = 1.5e-5},
 };
 
+/// Families whose ops only the reference backend runs: they move up as the others learn them.
+inline constexpr GoldenFamily kReferenceFamilies[] = {
+    {.name = "qwen3moe"},
+    {.name = "qwen35"},
+};
+
 /// Files that are there already for families that are not.
-inline constexpr std::string_view kFamiliesToCome[] = {"qwen3moe", "qwen35", "gptoss"};
+inline constexpr std::string_view kFamiliesToCome[] = {"gptoss"};
 
 inline std::string golden_path(std::string_view name, std::string_view suffix) {
   return std::string(HONEYCRISP_TEST_DATA) + "/families/" + std::string(name) + std::string(suffix);

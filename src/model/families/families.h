@@ -20,7 +20,13 @@ using FamilyFunction = Result<void> (*)(const FamilyInput&);
 
 Result<void> build_llama(const FamilyInput& in);
 Result<void> build_qwen2(const FamilyInput& in);
+Result<void> build_qwen2moe(const FamilyInput& in);
 Result<void> build_qwen3(const FamilyInput& in);
+Result<void> build_qwen3moe(const FamilyInput& in);
+Result<void> build_qwen3next(const FamilyInput& in);
+Result<void> build_qwen35(const FamilyInput& in);
+Result<void> build_qwen35moe(const FamilyInput& in);
+Result<void> build_gpt_oss(const FamilyInput& in);
 Result<void> build_gemma2(const FamilyInput& in);
 Result<void> build_gemma3(const FamilyInput& in);
 Result<void> build_gemma4(const FamilyInput& in);
