@@ -21,6 +21,7 @@ constexpr const char* kFooter = R"(Examples:
   honeycrisp chat -m smollm2                      a conversation
   honeycrisp pull gemma3-270m                     fetch a model into the cache
   honeycrisp inspect model.gguf --program         what is in a file, and how it would run
+  honeycrisp bench -m smollm2                     how fast it is here, against the machine's limits
 
 Each subcommand explains itself: honeycrisp SUBCOMMAND --help
 Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted.
@@ -82,7 +83,7 @@ int run_app(int argc, char** argv) {
   root.footer(kFooter);
   CommandTree tree(root);
   for (auto* add : {add_run, add_chat, add_pull, add_list, add_rm, add_inspect, add_tokenize, add_render, add_logits,
-                    add_completions})
+                    add_bench, add_completions})
     add(tree);
 
   try {

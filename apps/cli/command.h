@@ -95,6 +95,7 @@ void add_inspect(CommandTree& tree);
 void add_tokenize(CommandTree& tree);
 void add_render(CommandTree& tree);
 void add_logits(CommandTree& tree);
+void add_bench(CommandTree& tree);
 void add_pull(CommandTree& tree);
 void add_list(CommandTree& tree);
 void add_rm(CommandTree& tree);

@@ -36,4 +36,13 @@ Result<void> check_cache_type(const program::Program& program, CacheType type) {
   return {};
 }
 
+Result<Ceilings> Executor::measure_ceilings(uint64_t) {
+  return unsupported("{}: it cannot measure what the device can do at most", plan().backend);
+}
+
+Result<void> Executor::profile(double* seconds) {
+  if (seconds == nullptr) return {};
+  return unsupported("{}: it cannot measure its steps one by one", plan().backend);
+}
+
 }  // namespace honeycrisp::backend

@@ -74,6 +74,13 @@ struct Plan {
   std::vector<StepPlan> steps;  // parallel to Program::steps
 };
 
+/// What a device can do at most, as measured on it: what speeds are held against. 0: not known.
+struct Ceilings {
+  double read_bytes_per_second = 0;
+  double operations_per_second = 0;  // of the arithmetic named here; a multiply-add is two
+  std::string arithmetic;            // e.g. "int8, avx2"
+};
+
 /// A compiled program with its weights and its share of the KV cache. One caller at a time.
 class Executor {
  public:
@@ -94,6 +101,13 @@ class Executor {
 
   /// Computes the rows and writes logits [rows that want them, in order][vocabulary].
   virtual Result<void> step(const Batch& batch, std::span<float> logits) = 0;
+
+  /// Measures the ceilings now, with the threads or the device that compute: memory over a buffer of about this size.
+  /// Takes some 100 ms. Error: no memory for the buffer, or kUnsupported.
+  virtual Result<Ceilings> measure_ceilings(uint64_t buffer_bytes);
+  /// From now on every step() adds the seconds of each step of the program to seconds[Program::steps]; null ends that.
+  /// Error: kUnsupported.
+  virtual Result<void> profile(double* seconds);
 
   virtual const Plan& plan() const = 0;
   /// Bytes held besides the mapped file and the KV pages.

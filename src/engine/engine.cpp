@@ -158,7 +158,10 @@ struct EngineFactory {
     impl->internals.emplace(Engine::Internals{.file = impl->parts.file,
                                               .model = impl->parts.model,
                                               .tokenizer = impl->parts.tokenizer,
-                                              .plan = impl->executor->plan()});
+                                              .plan = impl->executor->plan(),
+                                              .executor = *impl->executor,
+                                              .cache_type = engine::cache_type(options.kv_type),
+                                              .chunk = options.chunk});
     return std::shared_ptr<Engine>(new Engine(std::move(impl)));
   }
 };

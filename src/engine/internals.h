@@ -10,12 +10,16 @@
 
 namespace honeycrisp {
 
-/// References into the engine, which must outlive them. All immutable.
+/// References into the engine, which must outlive them. Immutable but for the executor, which is the engine's own: only
+/// to measure with, while no session computes.
 struct Engine::Internals {
   const gguf::File& file;
   const model::Model& model;
   const text::Tokenizer& tokenizer;
   const backend::Plan& plan;
+  backend::Executor& executor;
+  backend::CacheType cache_type;
+  uint32_t chunk;  // most rows of a step
 };
 
 namespace engine {

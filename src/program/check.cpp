@@ -352,34 +352,73 @@ Result<void> check(const Program& program) { return Checker(program).run(); }
 
 namespace {
 
-// Of one row, by the op's kind.
-struct WeightBytes {
+// What the matrices that one row meets add up to; `size` gives that of one row of a weight.
+template <class Size>
+struct MatrixSum {
   const Program& program;
+  Size size;
 
-  uint64_t bytes(const Matrix& m) const { return program.weight(m).row_bytes() * m.rows; }  // of one slice
+  uint64_t of(const Matrix& m) const { return size(program.weight(m)) * m.rows; }
 
-  uint64_t operator()(const Embed& e) const { return program.weight(e.table).row_bytes(); }
+  uint64_t operator()(const Embed& e) const { return size(program.weight(e.table)); }
   uint64_t operator()(const Project& p) const {
     uint64_t sum = 0;
-    for (const Matrix& m : p.matrices) sum += bytes(m);
+    for (const Matrix& m : p.matrices) sum += of(m);
     return sum;
   }
   uint64_t operator()(const Attend&) const { return 0; }
   uint64_t operator()(const DeltaNet&) const { return 0; }
   uint64_t operator()(const MixExperts& m) const {
-    uint64_t sum = bytes(m.router.matrix) + m.router.top_k * (bytes(m.gate) + bytes(m.up) + bytes(m.down));
+    uint64_t sum = of(m.router.matrix) + m.router.top_k * (of(m.gate) + of(m.up) + of(m.down));
     if (m.shared) {
-      sum += bytes(m.shared->gate) + bytes(m.shared->up) + bytes(m.shared->down);
-      if (m.shared->scale) sum += bytes(*m.shared->scale);
+      sum += of(m.shared->gate) + of(m.shared->up) + of(m.shared->down);
+      if (m.shared->scale) sum += of(*m.shared->scale);
     }
     return sum;
   }
-  uint64_t operator()(const Logits& l) const { return bytes(l.table); }
+  uint64_t operator()(const Logits& l) const { return of(l.table); }
 };
+template <class Size>
+MatrixSum(const Program&, Size) -> MatrixSum<Size>;
+
+// Σ over the attention layers of `per_position(op, cache layer)` times the positions that a row sees.
+template <class PerPosition>
+uint64_t over_visible(const Program& program, uint32_t position, PerPosition per_position) {
+  uint64_t sum = 0;
+  for (const Step& step : program.steps)
+    if (const auto* a = std::get_if<Attend>(&step.op)) {
+      const uint64_t visible = a->window == 0 ? uint64_t{position} + 1 : std::min(position + 1, a->window);
+      sum += visible * per_position(*a, program.cache(*a));
+    }
+  return sum;
+}
 
 }  // namespace
 
-uint64_t weight_bytes(const Program& program, const Op& op) { return std::visit(WeightBytes{program}, op); }
+uint64_t weight_bytes(const Program& program, const Op& op) {
+  return std::visit(MatrixSum{program, [](const Weight& w) { return w.row_bytes(); }}, op);
+}
+
+uint64_t weight_multiply_adds(const Program& program, bool with_logits) {
+  uint64_t sum = 0;
+  for (const Step& step : program.steps) {
+    if (std::holds_alternative<Embed>(step.op) || (!with_logits && std::holds_alternative<Logits>(step.op))) continue;
+    sum += std::visit(MatrixSum{program, [](const Weight& w) { return uint64_t{w.cols}; }}, step.op);
+  }
+  return sum;
+}
+
+uint64_t cache_values_read(const Program& program, uint32_t position) {
+  return over_visible(program, position, [](const Attend&, const CacheLayer& c) {
+    return uint64_t{c.n_kv_heads} * (uint64_t{c.key_dim} + c.value_dim);
+  });
+}
+
+uint64_t attention_multiply_adds(const Program& program, uint32_t position) {
+  return over_visible(program, position, [](const Attend& a, const CacheLayer& c) {
+    return uint64_t{a.n_heads} * (uint64_t{c.key_dim} + c.value_dim);
+  });
+}
 
 uint64_t weight_bytes(const Program& program) {
   uint64_t sum = 0;

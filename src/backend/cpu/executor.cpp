@@ -1,6 +1,7 @@
 #include "backend/cpu/executor.h"
 
 #include "backend/batch_check.h"
+#include "backend/cpu/ceilings.h"
 #include "backend/cpu/thread_pool.h"
 #include "base/check.h"
 #include "base/checked.h"
@@ -9,10 +10,13 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstdlib>
 
 namespace honeycrisp::backend::cpu {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr size_t kAlignment = 64;
 constexpr size_t kRangesPerThread = 16;  // of a pass's items: small enough that no thread waits long for another
@@ -85,6 +89,14 @@ class CpuExecutor final : public Executor {
 
   Result<void> step(const Batch& batch, std::span<float> logits) override;
 
+  Result<Ceilings> measure_ceilings(uint64_t buffer_bytes) override {
+    return probe_.measure(pool_, *state_.isa, buffer_bytes);
+  }
+  Result<void> profile(double* seconds) override {
+    profile_ = seconds;
+    return {};
+  }
+
   const Plan& plan() const override { return plan_; }
   uint64_t memory_bytes() const override { return memory_bytes_ + softmax_bytes_ + ropes_.memory_bytes(); }
 
@@ -112,6 +124,8 @@ class CpuExecutor final : public Executor {
   std::vector<uint32_t> widths_, logit_rows_;
   std::vector<ThreadScratch> scratch_;
   StepState state_{};
+  CeilingProbe probe_;
+  double* profile_ = nullptr;  // [Program::steps]
 };
 
 Result<void> CpuExecutor::allocate_memory() {
@@ -200,7 +214,10 @@ Result<void> CpuExecutor::step(const Batch& batch, std::span<float> logits) {
 // Every thread walks the same passes; within a pass, threads take ranges of items from one counter.
 void CpuExecutor::work(uint32_t thread) {
   ThreadScratch& scratch = scratch_[thread];
-  for (const auto& kernel : kernels_) {
+  double* const profile = thread == 0 ? profile_ : nullptr;
+  auto started = profile != nullptr ? Clock::now() : Clock::time_point();
+  for (size_t step = 0; step < kernels_.size(); ++step) {
+    const auto& kernel = kernels_[step];
     for (uint32_t pass = 0; pass < kernel->n_passes(); ++pass) {
       const size_t n = kernel->n_items(pass, state_);
       if (n == 0) continue;
@@ -210,6 +227,10 @@ void CpuExecutor::work(uint32_t thread) {
         kernel->run(pass, i, std::min(i + range, n), state_, scratch);
       barrier_.arrive_and_wait([this] { next_item_.store(0, std::memory_order_relaxed); });
     }
+    if (profile == nullptr) continue;
+    const auto now = Clock::now();
+    profile[step] += std::chrono::duration<double>(now - started).count();
+    started = now;
   }
 }
 

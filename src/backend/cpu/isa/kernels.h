@@ -112,6 +112,12 @@ struct Isa {
   void (*attend_merge)(float* state, const float* chunk, uint32_t value_dim);
   /// out [value_dim] = weighted sum / sum, after `sink` (may be null) has joined the softmax.
   void (*attend_finish)(float* state, const float* sink, uint32_t value_dim, float* out);
+
+  // Ceilings, see ceilings.h.
+  /// Reads n bytes (64-aligned, n a multiple of 256) and gives a sum of them.
+  uint64_t (*read_stream)(const uint8_t* p, size_t n);
+  /// Multiply-adds of small integers on registers; how many. Adds something to `kept`, so that they are not optimised away.
+  uint64_t (*multiply_peak)(uint64_t rounds, uint64_t* kept);
 };
 
 }  // namespace honeycrisp::backend::cpu

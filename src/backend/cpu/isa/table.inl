@@ -13,4 +13,6 @@
    .cap_and_scale = cap_and_scale,                                                  \
    .attend_chunk = attend_chunk,                                                    \
    .attend_merge = attend_merge,                                                    \
-   .attend_finish = attend_finish}
+   .attend_finish = attend_finish,                                                  \
+   .read_stream = read_stream,                                                      \
+   .multiply_peak = multiply_peak}

@@ -1,0 +1,54 @@
+"""bench: what it reports, and that its figures agree with each other. Speeds themselves are not tested."""
+import json
+import unittest
+
+from support import DATA, Case
+
+MODEL = str(DATA / "families" / "llama.gguf")
+
+
+class Bench(Case):
+    def report(self, *options):
+        return json.loads(self.succeed("bench", "-m", MODEL, "-p", "40", "-n", "6", "-r", "2", "--json", *options))
+
+    def test_json_has_a_test_for_prefill_and_one_for_decode(self):
+        report = self.report("--backend", "cpu", "--threads", "1")
+        self.assertEqual([test["test"] for test in report["tests"]], ["pp40", "tg6"])
+        for test in report["tests"]:
+            self.assertEqual(len(test["runs"]), 2)
+            self.assertGreater(test["tokens_per_second"], 0)
+            self.assertLessEqual(test["least"], test["tokens_per_second"])
+            self.assertLessEqual(test["tokens_per_second"], test["most"])
+            for share, speed, ceiling in (("percent_of_bandwidth", "bytes_per_second", "read_ceiling"),
+                                          ("percent_of_peak", "operations_per_second", "operation_ceiling")):
+                self.assertAlmostEqual(test[share], 100 * test[speed] / test[ceiling], places=6)
+        decode = report["tests"][1]
+        self.assertGreater(decode["bytes_per_second"], decode["tokens_per_second"] * report["weight_bytes_per_token"])
+
+    def test_ops_cover_the_whole_program(self):
+        report = self.report("--backend", "cpu", "--ops")
+        program = json.loads(self.succeed("inspect", MODEL, "--backend", "cpu", "--json"))["program"]
+        for test in report["tests"]:
+            self.assertEqual(sum(op["steps"] for op in test["ops"]), len(program["ops"]))
+            self.assertEqual(sum(op["weight_bytes"] for op in test["ops"]), report["weight_bytes_per_token"])
+
+    def test_depth_and_sequences_are_in_the_name(self):
+        report = self.report("--backend", "cpu", "-d", "30", "-s", "3")
+        self.assertEqual([test["test"] for test in report["tests"]], ["pp40 @ d30", "tg6x3 @ d30"])
+
+    def test_a_backend_without_limits_says_so(self):
+        report = self.report("--backend", "reference")
+        self.assertIsNone(report["tests"][0]["percent_of_bandwidth"])
+        text = self.succeed("bench", "-m", MODEL, "-p", "0", "-n", "2", "-r", "1", "--backend", "reference", "--ops").decode()
+        self.assertIn("No share of the device's limits: reference", text)
+        self.assertIn("No times per op: reference", text)
+        self.assertNotIn("pp0", text)
+
+    def test_wrong_usage(self):
+        self.assertIn("nothing to measure", self.fail_with(2, "bench", "-m", MODEL, "-p", "0", "-n", "0"))
+        for options in (("-r", "0"), ("-s", "0"), ("-p", "-1"), ("-n", "x")):
+            self.fail_with(2, "bench", "-m", MODEL, *options)
+
+
+if __name__ == "__main__":
+    unittest.main()
