@@ -1,53 +1,206 @@
 #include "model/rope.h"
 
+#include "base/text_escape.h"
+
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 
 namespace honeycrisp::model {
+namespace {
 
-Result<RopeScaling> read_rope_scaling(const HyperParameters& hyper) {
-  RopeScaling scaling;
-  // Old files have only the factor, under one of two names, and mean linear.
-  HC_ASSIGN(const double legacy, hyper.get_float("rope.scale_linear", 0, 0, 1e9));
-  HC_ASSIGN(scaling.factor, hyper.get_float("rope.scaling.factor", legacy, 0, 1e9));
-  if (scaling.factor == 0) scaling.factor = 1;
-  HC_ASSIGN(const std::string type, hyper.get_string("rope.scaling.type", scaling.factor == 1 ? "none" : "linear"));
-  if (type == "none" || type.empty()) {
-    scaling.factor = 1;
-  } else if (type == "linear") {
-    scaling.kind = RopeScaling::Kind::kLinear;
-  } else {
-    return unsupported("{}: '{}' is not supported (none and linear are)", hyper.key("rope.scaling.type"), type);
-  }
-  return scaling;
+constexpr const char* kFreqs = "rope_freqs.weight";
+constexpr const char* kLongFactors = "rope_factors_long.weight";
+constexpr const char* kShortFactors = "rope_factors_short.weight";
+
+constexpr double kMaxFactor = 1e9;
+constexpr double kMinMagnitude = 1e-3, kMaxMagnitude = 1e3;
+
+// YaRN's default magnitude.
+double log_magnitude(double factor, double multiplier) {
+  return factor <= 1 ? 1 : 0.1 * multiplier * std::log(factor) + 1;
 }
 
-program::Rope make_rope(const RopeShape& shape, const RopeScaling& scaling, std::span<const float> divisors) {
+// The share of frequency i that stays unscaled: 1 up to the first index of the blended range, 0 after the last.
+class YarnBlend {
+ public:
+  YarnBlend(const RopeTable& table, const RopeTable::Yarn& yarn) : extrapolation_(yarn.extrapolation) {
+    // The index whose frequency makes so many turns over the original context.
+    const auto index = [&](double turns) {
+      return table.rotated * std::log(yarn.original_context / (turns * 2 * std::numbers::pi)) /
+             (2 * std::log(table.base));
+    };
+    first_ = index(yarn.beta_fast);
+    last_ = index(yarn.beta_slow);
+    if (yarn.rounded) {
+      first_ = std::floor(first_);
+      last_ = std::ceil(last_);
+    }
+    first_ = std::max(first_, 0.0);
+    last_ = std::min(last_, double(table.rotated) - 1);
+    if (first_ == last_) last_ += 0.001;
+  }
+  double unscaled_share(uint32_t i) const {
+    return (1 - std::clamp((i - first_) / (last_ - first_), 0.0, 1.0)) * extrapolation_;
+  }
+
+ private:
+  double first_ = 0, last_ = 0, extrapolation_ = 1;
+};
+
+Result<std::vector<float>> read_divisors(Builder& builder, const char* name, uint32_t pairs) {
+  HC_ASSIGN(auto divisors, builder.values(name, pairs));
+  for (const float d : divisors)
+    if (!(d > 0)) return invalid("tensor '{}' holds {}, expected divisors above 0", name, d);
+  return divisors;
+}
+
+// Fills a RopeTable from a file, and describes what it found.
+class Reader {
+ public:
+  Reader(const FamilyInput& in, const RopeSource& source) : in_(in), hyper_(in.hyper), source_(source) {}
+
+  Result<program::Rope> read() {
+    table_.interleaved = source_.interleaved;
+    HC_ASSIGN(table_.rotated, hyper_.get(source_.rotated_key, source_.head_dim, 2, source_.head_dim));
+    if (table_.rotated % 2 != 0) return invalid("{}: {} is odd", hyper_.key(source_.rotated_key), table_.rotated);
+    HC_ASSIGN(table_.base, hyper_.get_float(source_.base_key, source_.default_base, 1, 1e12));
+    description_ = fmt::format("base {:g}", table_.base);
+    if (source_.scaled) HC_TRY(scaling());
+    program::Rope rope = make_rope(table_);
+    rope.kind = description_;
+    return rope;
+  }
+
+ private:
+  Result<void> scaling() {
+    // Old files have only the factor, under one of two names, and mean linear.
+    HC_ASSIGN(const double legacy, hyper_.get_float("rope.scale_linear", 0, 0, kMaxFactor));
+    HC_ASSIGN(double factor, hyper_.get_float("rope.scaling.factor", legacy, 0, kMaxFactor));
+    if (factor == 0) factor = 1;
+    const bool long_rope = in_.builder.has(kLongFactors) || in_.builder.has(kShortFactors);
+    const char* implied = long_rope ? "longrope" : factor == 1 ? "none" : "linear";
+    HC_ASSIGN(const std::string type, hyper_.get_string("rope.scaling.type", implied));
+
+    struct Kind {
+      const char* name;
+      Result<void> (Reader::*read)(double factor);
+    };
+    static constexpr Kind kKinds[] = {{"none", &Reader::unscaled},
+                                      {"linear", &Reader::linear},
+                                      {"yarn", &Reader::yarn},
+                                      {"longrope", &Reader::longrope}};
+    const auto kind = std::ranges::find_if(kKinds, [&](const Kind& k) { return type == k.name; });
+    if (kind == std::end(kKinds))
+      return unsupported("{}: '{}' is not supported (none, linear, yarn and longrope are)",
+                         hyper_.key("rope.scaling.type"), escape_for_display(type, 64));
+    if (long_rope && type != "longrope")
+      return invalid("{}: '{}', but the file has tensor '{}'", hyper_.key("rope.scaling.type"), type,
+                     in_.builder.has(kLongFactors) ? kLongFactors : kShortFactors);
+    HC_TRY((this->*kind->read)(factor));
+    return frequency_factors(long_rope);
+  }
+
+  Result<void> unscaled(double) { return {}; }
+
+  Result<void> linear(double factor) {
+    table_.factor = factor;
+    note(fmt::format("linear ×{:g}", factor));
+    return {};
+  }
+
+  Result<void> yarn(double factor) {
+    RopeTable::Yarn yarn{.rounded = source_.yarn_rounded};
+    table_.factor = factor;
+    HC_ASSIGN(yarn.original_context, original_context());
+    HC_ASSIGN(yarn.beta_fast, hyper_.get_float("rope.scaling.yarn_beta_fast", yarn.beta_fast, 1e-6, 1e6));
+    HC_ASSIGN(yarn.beta_slow, hyper_.get_float("rope.scaling.yarn_beta_slow", yarn.beta_slow, 1e-6, 1e6));
+    if (yarn.beta_fast < yarn.beta_slow)
+      return invalid("{}: {} is below {} of {}", hyper_.key("rope.scaling.yarn_beta_fast"), yarn.beta_fast,
+                     hyper_.key("rope.scaling.yarn_beta_slow"), yarn.beta_slow);
+    if (!(table_.base > 1)) return invalid("{}: YaRN needs a base above 1", hyper_.key(source_.base_key));
+    HC_ASSIGN(yarn.extrapolation, hyper_.get_float("rope.scaling.yarn_ext_factor", 1, -1, 1));
+    if (yarn.extrapolation < 0) yarn.extrapolation = 1;  // negative: not given
+    // The multiplier stands for the model's attention scale: the magnitude is what is left after dividing it out.
+    HC_ASSIGN(const double multiplier, hyper_.get_float("rope.scaling.yarn_log_multiplier", 0, 0, 100));
+    const double derived = log_magnitude(factor, 1) / (multiplier == 0 ? 1 : log_magnitude(factor, multiplier));
+    HC_ASSIGN(const double given,
+              hyper_.get_float("rope.scaling.yarn_attn_factor", derived, kMinMagnitude, kMaxMagnitude));
+    HC_TRY(magnitude(given));
+    table_.yarn = yarn;
+    note(
+        fmt::format("YaRN ×{:g} of {:g} positions, magnitude {:.4g}", factor, yarn.original_context, table_.magnitude));
+    return {};
+  }
+
+  Result<void> longrope(double) {
+    const uint32_t pairs = table_.rotated / 2;
+    HC_ASSIGN(auto short_factors, read_divisors(in_.builder, kShortFactors, pairs));
+    HC_ASSIGN(auto long_factors, read_divisors(in_.builder, kLongFactors, pairs));
+    HC_TRY(hyper_.require("rope.scaling.original_context_length", 1, 1u << 30));
+    HC_ASSIGN(const double original, original_context());
+    const uint32_t trained = in_.config.trained_context;
+    const uint32_t context = in_.options.context == 0 ? trained : in_.options.context;
+    const bool is_long = context > original;
+    table_.divisors = is_long ? std::move(long_factors) : std::move(short_factors);
+    const double extension = trained / original;
+    HC_TRY(magnitude(extension <= 1 || original <= 1 ? 1 : std::sqrt(1 + std::log(extension) / std::log(original))));
+    note(fmt::format("long rope, {} factors for a context of {} (originally {:g}), magnitude {:.4g}",
+                     is_long ? "long" : "short", context, original, table_.magnitude));
+    return {};
+  }
+
+  Result<void> frequency_factors(bool long_rope) {
+    if (!in_.builder.has(kFreqs)) return {};
+    if (long_rope) return invalid("tensors '{}' and '{}' contradict each other", kFreqs, kLongFactors);
+    HC_ASSIGN(table_.divisors, read_divisors(in_.builder, kFreqs, table_.rotated / 2));
+    description_ += ", frequency factors";
+    return {};
+  }
+
+  Result<double> original_context() const {
+    HC_ASSIGN(const uint32_t positions,
+              hyper_.get("rope.scaling.original_context_length", in_.config.trained_context, 1, 1u << 30));
+    return double(positions);
+  }
+
+  // What the file says overrides what the kind implies.
+  Result<void> magnitude(double implied) {
+    HC_ASSIGN(table_.magnitude, hyper_.get_float("rope.scaling.attn_factor", implied, kMinMagnitude, kMaxMagnitude));
+    return {};
+  }
+
+  void note(const std::string& text) {
+    description_ += ", " + text;
+    in_.notes.push_back("rope: " + text);
+  }
+
+  const FamilyInput& in_;
+  const HyperParameters& hyper_;
+  const RopeSource& source_;
+  RopeTable table_;
+  std::string description_;
+};
+
+}  // namespace
+
+program::Rope make_rope(const RopeTable& table) {
   program::Rope rope;
-  rope.interleaved = shape.interleaved;
-  const uint32_t pairs = shape.rotated / 2;
+  rope.interleaved = table.interleaved;
+  rope.magnitude = table.magnitude;
+  const uint32_t pairs = table.rotated / 2;
   rope.pair_distance = pairs;
   rope.inverse_frequency.resize(pairs);
+  const std::optional<YarnBlend> blend = table.yarn ? std::optional<YarnBlend>({table, *table.yarn}) : std::nullopt;
   for (uint32_t i = 0; i < pairs; ++i) {
-    const double divisor = scaling.factor * (divisors.empty() ? 1.0 : double(divisors[i]));
-    rope.inverse_frequency[i] = std::pow(shape.base, -2.0 * i / shape.rotated) / divisor;
+    const double divisor = table.divisors.empty() ? 1.0 : double(table.divisors[i]);
+    const double unscaled = std::pow(table.base, -2.0 * i / table.rotated) / divisor, scaled = unscaled / table.factor;
+    const double share = blend ? blend->unscaled_share(i) : 0;
+    rope.inverse_frequency[i] = share * unscaled + (1 - share) * scaled;
   }
-  rope.kind = fmt::format("base {:g}", shape.base);
-  if (scaling.kind == RopeScaling::Kind::kLinear) rope.kind += fmt::format(", linear ×{:g}", scaling.factor);
-  if (!divisors.empty()) rope.kind += ", frequency factors";
   return rope;
 }
 
-Result<uint32_t> read_rotated(const HyperParameters& hyper, uint32_t head_dim, std::string_view suffix) {
-  HC_ASSIGN(const uint32_t rotated, hyper.get(suffix, head_dim, 2, head_dim));
-  if (rotated % 2 != 0) return invalid("{}: {} is odd", hyper.key(suffix), rotated);
-  return rotated;
-}
-
-Result<std::vector<float>> read_divisors(Builder& builder, uint32_t pairs) {
-  HC_ASSIGN(auto divisors, builder.values("rope_freqs.weight", pairs));
-  for (float d : divisors)
-    if (!(d > 0)) return invalid("tensor 'rope_freqs.weight' holds {}, expected divisors above 0", d);
-  return divisors;
-}
+Result<program::Rope> read_rope(const FamilyInput& in, const RopeSource& source) { return Reader(in, source).read(); }
 
 }  // namespace honeycrisp::model

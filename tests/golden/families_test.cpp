@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Only, ReferenceFamilies, ::testing::ValuesIn(test_suppo
 INSTANTIATE_TEST_SUITE_P(All, CpuFamilies, ::testing::ValuesIn(test_support::kGoldenFamilies), test_name);
 
 TEST(GoldenFiles, are_all_listed) {
-  std::vector<std::string> listed(std::begin(test_support::kFamiliesToCome), std::end(test_support::kFamiliesToCome));
+  std::vector<std::string> listed;
   for (const GoldenFamily& family : test_support::kGoldenFamilies) listed.emplace_back(family.name);
   for (const GoldenFamily& family : test_support::kReferenceFamilies) listed.emplace_back(family.name);
   std::vector<std::string> there;

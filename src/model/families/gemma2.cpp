@@ -16,15 +16,12 @@ constexpr uint32_t kLayersOf27B = 46;  // whose query scale is 1/√(width / hea
 Result<void> build_gemma2(const FamilyInput& in) {
   const Config& c = in.config;
   HC_ASSIGN(const uint32_t window, in.hyper.require("attention.sliding_window", 1, 1u << 30));
-  RopeShape shape{.interleaved = false};
-  HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim[0]));
-  HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base", 10000, 1, 1e12));
-  HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in.hyper));
+  HC_ASSIGN(auto rope, read_rope(in, {.interleaved = false, .head_dim = c.key_dim[0]}));
   HC_ASSIGN(const double attention_softcap, in.hyper.require_float("attn_logit_softcapping", 0, 1e9));
   HC_ASSIGN(const double final_softcap, in.hyper.require_float("final_logit_softcapping", 0, 1e9));
 
   const double head = c.n_layers == kLayersOf27B ? double(c.width) / c.n_heads[0] : double(c.key_dim[0]);
-  AttentionOptions attention{.rope = in.builder.rope(make_rope(shape, scaling)),
+  AttentionOptions attention{.rope = in.builder.rope(std::move(rope)),
                              .scale = float(1 / std::sqrt(head)),
                              .softcap = float(attention_softcap),
                              .post_norm = "post_attention_norm"};

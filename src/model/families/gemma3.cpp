@@ -37,13 +37,13 @@ Result<void> build_gemma3(const FamilyInput& in) {
   const Config& c = in.config;
   HC_ASSIGN(const uint32_t window, in.hyper.require("attention.sliding_window", 1, 1u << 30));
   HC_ASSIGN(const std::vector<bool> sliding, read_sliding(in));
-  RopeShape shape{.interleaved = false};
-  HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim[0]));
-  HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in.hyper));
-  HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base", kFullBase, 1, 1e12));
-  const program::RopeId full_rope = in.builder.rope(make_rope(shape, scaling));
-  HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base_swa", kSlidingBase, 1, 1e12));
-  const program::RopeId sliding_rope = in.builder.rope(make_rope(shape, {}));
+  RopeSource source{.interleaved = false, .head_dim = c.key_dim[0], .default_base = kFullBase};
+  HC_ASSIGN(auto full, read_rope(in, source));
+  source.base_key = "rope.freq_base_swa";
+  source.default_base = kSlidingBase;
+  source.scaled = false;
+  HC_ASSIGN(auto slides, read_rope(in, source));
+  const program::RopeId full_rope = in.builder.rope(std::move(full)), sliding_rope = in.builder.rope(std::move(slides));
   HC_ASSIGN(const double attention_softcap, in.hyper.get_float("attn_logit_softcapping", 0, 0, 1e9));
   HC_ASSIGN(const double final_softcap, in.hyper.get_float("final_logit_softcapping", 0, 0, 1e9));
 

@@ -63,18 +63,17 @@ class Gemma4 {
   // Full layers: proportional rope, that is the whole head's pairing and denominators with some lanes' divisors so
   // large that they stay unrotated. Sliding layers: their own base, no divisors, no scaling.
   Result<void> read_ropes(uint32_t full_head, uint32_t sliding_head) {
-    RopeShape shape{.interleaved = false};
-    HC_ASSIGN(shape.rotated, read_rotated(in_.hyper, full_head));
-    HC_ASSIGN(shape.base, in_.hyper.get_float("rope.freq_base", kFullBase, 1, 1e12));
-    HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in_.hyper));
-    std::vector<float> divisors;
-    if (in_.builder.has("rope_freqs.weight")) {
-      HC_ASSIGN(divisors, read_divisors(in_.builder, shape.rotated / 2));
-    }
-    full_rope_ = in_.builder.rope(make_rope(shape, scaling, divisors));
-    HC_ASSIGN(shape.rotated, read_rotated(in_.hyper, sliding_head, "rope.dimension_count_swa"));
-    HC_ASSIGN(shape.base, in_.hyper.get_float("rope.freq_base_swa", kSlidingBase, 1, 1e12));
-    sliding_rope_ = in_.builder.rope(make_rope(shape, {}));
+    RopeSource source{.interleaved = false, .head_dim = full_head, .default_base = kFullBase};
+    HC_ASSIGN(auto full, read_rope(in_, source));
+    full_rope_ = in_.builder.rope(std::move(full));
+    source = {.interleaved = false,
+              .head_dim = sliding_head,
+              .rotated_key = "rope.dimension_count_swa",
+              .base_key = "rope.freq_base_swa",
+              .default_base = kSlidingBase,
+              .scaled = false};
+    HC_ASSIGN(auto slides, read_rope(in_, source));
+    sliding_rope_ = in_.builder.rope(std::move(slides));
     return {};
   }
 

@@ -13,16 +13,14 @@ namespace honeycrisp::model {
 Result<void> build_gpt_oss(const FamilyInput& in) {
   const Config& c = in.config;
   HC_ASSIGN(const uint32_t window, in.hyper.require("attention.sliding_window", 1, 1u << 30));
-  RopeShape shape{.interleaved = false};
-  HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim[0]));
-  HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base", 150000, 1, 1e12));
-  HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in.hyper));
+  HC_ASSIGN(
+      auto rope,
+      read_rope(in, {.interleaved = false, .head_dim = c.key_dim[0], .default_base = 150000, .yarn_rounded = false}));
   const MixtureKind kind{.activation = program::Activation::kClampedSwiglu, .biases = true};
   HC_ASSIGN(const Mixture mixture, read_mixture(in.hyper, c, kind));
 
-  AttentionOptions attention{.rope = in.builder.rope(make_rope(shape, scaling)),
-                             .scale = float(1 / std::sqrt(double(c.key_dim[0]))),
-                             .sinks = true};
+  AttentionOptions attention{
+      .rope = in.builder.rope(std::move(rope)), .scale = float(1 / std::sqrt(double(c.key_dim[0]))), .sinks = true};
   const DecoderBuffers buffers = make_buffers(in.builder, c, {.feed_forward = false});
   HC_TRY(add_embedding(in.builder, c, buffers, 1));
   for (uint32_t layer = 0; layer < c.n_layers; ++layer) {

@@ -13,17 +13,10 @@ Result<void> build_llama(const FamilyInput& in) {
   HC_ASSIGN(const uint32_t experts, in.hyper.get("expert_count", 0, 0, 1u << 16));
   if (experts != 0)
     return unsupported("{}: mixtures of experts are not supported in this family", in.hyper.key("expert_count"));
-  RopeShape shape{.interleaved = true};
-  HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim[0]));
-  HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base", 10000, 1, 1e12));
-  HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in.hyper));
-  std::vector<float> divisors;
-  if (in.builder.has("rope_freqs.weight")) {
-    HC_ASSIGN(divisors, read_divisors(in.builder, shape.rotated / 2));
-  }
+  HC_ASSIGN(auto rope, read_rope(in, {.interleaved = true, .head_dim = c.key_dim[0]}));
 
   const DecoderBuffers buffers = make_buffers(in.builder, c);
-  const AttentionOptions attention{.rope = in.builder.rope(make_rope(shape, scaling, divisors)),
+  const AttentionOptions attention{.rope = in.builder.rope(std::move(rope)),
                                    .scale = float(1 / std::sqrt(double(c.key_dim[0])))};
   HC_TRY(add_embedding(in.builder, c, buffers, 1));
   for (uint32_t layer = 0; layer < c.n_layers; ++layer) {

@@ -13,10 +13,7 @@ namespace {
 
 Result<void> build_qwen(const FamilyInput& in, bool qk_norm, const std::optional<MixtureKind>& kind = {}) {
   const Config& c = in.config;
-  RopeShape shape{.interleaved = false};
-  HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim[0]));
-  HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base", 10000, 1, 1e12));
-  HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in.hyper));
+  HC_ASSIGN(auto rope, read_rope(in, {.interleaved = false, .head_dim = c.key_dim[0]}));
 
   std::optional<Mixture> mixture;
   if (kind) {
@@ -24,7 +21,7 @@ Result<void> build_qwen(const FamilyInput& in, bool qk_norm, const std::optional
   }
 
   const DecoderBuffers buffers = make_buffers(in.builder, c, {.feed_forward = !mixture});
-  const AttentionOptions attention{.rope = in.builder.rope(make_rope(shape, scaling)),
+  const AttentionOptions attention{.rope = in.builder.rope(std::move(rope)),
                                    .scale = float(1 / std::sqrt(double(c.key_dim[0]))),
                                    .qk_norm = qk_norm};
   HC_TRY(add_embedding(in.builder, c, buffers, 1));

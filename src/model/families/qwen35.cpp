@@ -17,17 +17,14 @@ constexpr const char* kFeedForwardNorm = "post_attention_norm";
 
 Result<void> build(const FamilyInput& in, HeadOrder order, bool has_experts) {
   const Config& c = in.config;
-  RopeShape shape{.interleaved = false};
-  HC_ASSIGN(shape.rotated, read_rotated(in.hyper, c.key_dim[0]));
-  HC_ASSIGN(shape.base, in.hyper.get_float("rope.freq_base", 10000000, 1, 1e12));
-  HC_ASSIGN(const RopeScaling scaling, read_rope_scaling(in.hyper));
+  HC_ASSIGN(auto rope, read_rope(in, {.interleaved = false, .head_dim = c.key_dim[0], .default_base = 10000000}));
   HC_ASSIGN(const DeltaShape delta, read_delta_shape(in.hyper, c, order));
   Mixture mixture;
   if (has_experts) {
     HC_ASSIGN(mixture, read_mixture(in.hyper, c, MixtureKind{.shared = true}));
   }
 
-  const AttentionOptions attention{.rope = in.builder.rope(make_rope(shape, scaling)),
+  const AttentionOptions attention{.rope = in.builder.rope(std::move(rope)),
                                    .scale = float(1 / std::sqrt(double(c.key_dim[0]))),
                                    .qk_norm = true,
                                    .output_gate = true};
