@@ -134,14 +134,19 @@ Result<void> add_feed_forward(Builder& builder, const Config& c, const DecoderBu
                                 {gate_bias, up_bias},
                                 program::Gate{options.activation, {}, hidden}});
 
-  program::Residual residual{builder.whole(buffers.x)};
+  std::optional<Norm> post_norm;
   if (options.post_norm != nullptr) {
-    HC_ASSIGN(residual.post_norm, read_norm(builder, c, name(options.post_norm), c.width));
+    HC_ASSIGN(post_norm, read_norm(builder, c, name(options.post_norm), c.width));
   }
-  residual.residual_scale = options.residual_scale;
   HC_ASSIGN(const Matrix down, builder.matrix(name("ffn_down.weight"), ffn, c.width));
   HC_ASSIGN(const auto down_bias, builder.optional_vector(name("ffn_down.bias"), c.width));
-  builder.step(name("ffn_down"), layer, program::Project{hidden, {}, {down}, {down_bias}, residual});
+  program::Project project{hidden, {}, {down}, {down_bias}, {}};
+  if (options.store_in)
+    project.ending = program::Store{.outs = {*options.store_in}, .norm = post_norm};
+  else
+    project.ending = program::Residual{
+        .x = builder.whole(buffers.x), .post_norm = post_norm, .residual_scale = options.residual_scale};
+  builder.step(name("ffn_down"), layer, std::move(project));
   return {};
 }
 

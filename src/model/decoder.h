@@ -48,9 +48,10 @@ Result<program::CacheId> add_attention(Builder& builder, const Config& config, c
 
 struct FeedForwardOptions {
   program::Activation activation = program::Activation::kSilu;
-  const char* norm = "ffn_norm";    // before the block
-  const char* post_norm = nullptr;  // e.g. "post_ffw_norm"
-  float residual_scale = 1;         // of the sum, at the end of the block
+  const char* norm = "ffn_norm";           // before the block
+  const char* post_norm = nullptr;         // e.g. "post_ffw_norm"
+  float residual_scale = 1;                // of the sum, at the end of the block
+  std::optional<program::Slice> store_in;  // set: post_norm(ffn_down) is stored here, x stays as it is
 };
 /// norm → activation(ffn_gate) · ffn_up → ffn_down → residual.
 Result<void> add_feed_forward(Builder& builder, const Config& config, const DecoderBuffers& buffers, uint32_t layer,

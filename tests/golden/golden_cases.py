@@ -20,6 +20,7 @@ class Case:
     norm_mean: float = 1.0  # of norm weights; 0 where the library adds 1 to them
     weight_scale: float = 1.0  # of matrices, relative to 1/sqrt(inputs)
     adjust: Callable | None = None  # (model, generator): further changes of the random weights
+    tokens: int = 48  # positions
 
 
 # Rotary factors grow along a head, as published ones do.
@@ -32,6 +33,36 @@ _PHI3 = dict(
     num_key_value_heads=1, rms_norm_eps=1e-5, rope_theta=10000.0, pad_token_id=0, bos_token_id=1, eos_token_id=2)
 _PHI3_LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": _factors(12, 1.7),
               "long_factor": _factors(12, 30.0)}
+
+_TEXT = dict(vocab_size=283, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
+             pad_token_id=0, bos_token_id=1, eos_token_id=2)
+_EXPERTS = dict(_TEXT, hidden_size=72, num_attention_heads=3, num_key_value_heads=1, moe_intermediate_size=40)
+_DELTA = dict(
+    _EXPERTS | dict(hidden_size=56, moe_intermediate_size=24), head_dim=32, num_hidden_layers=4, linear_conv_kernel_dim=4, linear_key_head_dim=16,
+    linear_value_head_dim=24, linear_num_key_heads=2, linear_num_value_heads=4, num_experts=5, num_experts_per_tok=3,
+    shared_expert_intermediate_size=56,
+    rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25})
+
+
+# Decays from almost nothing to almost everything, and gated norms around 1: the others are around 0, 1 added later.
+def _adjust_delta(model, generator):
+    for name, parameter in model.named_parameters():
+        if name.endswith("A_log"):
+            parameter.uniform_(0.01, 3, generator=generator).log_()
+        elif name.endswith("linear_attn.norm.weight"):
+            parameter.add_(1)
+
+
+def _adjust_gemma4(model, generator):
+    for name, parameter in model.named_parameters():
+        if name.endswith(("router.scale", "per_expert_scale")):
+            parameter.add_(1)
+        elif name.endswith("router.proj.weight"):
+            parameter.mul_(8)  # against the router's hidden^-1/2, so that the experts' weights differ
+    for name, buffer in model.named_buffers():
+        if name.endswith("layer_scalar"):
+            buffer.uniform_(0.8, 1.2, generator=generator)
+
 
 CASES: dict[str, Case] = {
     "phi3": Case(
@@ -67,4 +98,35 @@ CASES: dict[str, Case] = {
              num_key_value_heads=2, max_position_embeddings=512, rms_norm_eps=1e-5, rope_theta=10000.0,
              embedding_multiplier=12.0, attention_multiplier=0.0625, residual_multiplier=0.22, logits_scaling=8.0,
              tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2)),
+    "qwen2moe": Case(
+        "Qwen2 MoE: weights that do not sum to 1, a shared expert, biases, one KV head; more than a page of positions",
+        "Qwen2MoeForCausalLM", "Qwen2MoeConfig",
+        dict(_EXPERTS, intermediate_size=64, num_hidden_layers=2, num_experts=6, num_experts_per_tok=4,
+             shared_expert_intermediate_size=56, norm_topk_prob=False, qkv_bias=True, rope_theta=10000.0),
+        tokens=130),
+    "qwen3moe-all": Case(
+        "Qwen3 MoE whose rows take every expert, one KV head",
+        "Qwen3MoeForCausalLM", "Qwen3MoeConfig",
+        dict(_EXPERTS, head_dim=32, intermediate_size=64, num_hidden_layers=2, num_experts=5, num_experts_per_tok=5,
+             norm_topk_prob=True, rope_theta=10000.0)),
+    "qwen3next": Case(
+        "Qwen3-Next: gated delta rule with two value heads to a key head, gated attention, experts and a shared one",
+        "Qwen3NextForCausalLM", "Qwen3NextConfig",
+        dict(_DELTA, intermediate_size=64, norm_topk_prob=True),
+        norm_mean=0.0, adjust=_adjust_delta, tokens=70),
+    "qwen35moe": Case(
+        "Qwen3.5 MoE: the same in a newer layout, three value heads to a key head, attention in the third layer of four",
+        "Qwen3_5MoeForCausalLM", "Qwen3_5MoeTextConfig",
+        dict(_DELTA, linear_num_value_heads=6,
+             layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"]),
+        norm_mean=0.0, adjust=_adjust_delta),
+    "gemma4-moe": Case(
+        "Gemma 4 with experts beside the dense block, V is K on the full layer",
+        "Gemma4ForCausalLM", "Gemma4TextConfig",
+        dict(_TEXT | dict(tie_word_embeddings=True), hidden_size=56, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+             num_key_value_heads=2, num_global_key_value_heads=1, head_dim=32, global_head_dim=64,
+             attention_k_eq_v=True, sliding_window=16, final_logit_softcapping=30.0, hidden_size_per_layer_input=0,
+             vocab_size_per_layer_input=283, enable_moe_block=True, num_experts=6, top_k_experts=3,
+             moe_intermediate_size=24, layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
+        adjust=_adjust_gemma4),
 }

@@ -15,6 +15,7 @@ only (and on the versions of torch and transformers).
 import argparse
 import contextlib
 import hashlib
+import json
 import logging
 import sys
 import tempfile
@@ -27,7 +28,9 @@ import transformers
 
 from golden_cases import CASES, Case
 
-TOKENS = 48
+
+# The library's own loops, which run in any precision.
+PLAIN = {"attn_implementation": "eager", "experts_implementation": "eager"}
 
 
 def seed_of(name: str) -> int:
@@ -67,7 +70,7 @@ def double_precision():
 def random_model(case: Case, name: str) -> torch.nn.Module:
     """f32 weights: every tensor random, so that no norm, bias or gate can be left out unnoticed."""
     config = getattr(transformers, case.config_class)(**case.config)
-    model = getattr(transformers, case.model_class)._from_config(config, attn_implementation="eager").float().eval()
+    model = getattr(transformers, case.model_class)._from_config(config, **PLAIN).float().eval()
     generator = torch.Generator().manual_seed(seed_of(name))
     with torch.no_grad():
         for key, parameter in model.named_parameters():
@@ -90,7 +93,7 @@ def golden_logits(case: Case, model: torch.nn.Module, tokens: np.ndarray) -> np.
         if not case.double:
             return model(ids, use_cache=False).logits[0].numpy()
         with double_precision():
-            precise = type(model)._from_config(model.config, attn_implementation="eager").double().eval()
+            precise = type(model)._from_config(model.config, **PLAIN).double().eval()
             precise.load_state_dict({k: v.double() for k, v in model.state_dict().items()})
             return precise(ids, use_cache=False).logits[0].numpy()
 
@@ -107,6 +110,7 @@ def convert(llama_cpp: Path, folder: Path, target: Path) -> None:
 
     class WithoutTokenizer(base):
         model_arch = base.model_arch
+        no_mtp = True  # these models predict the next token only
 
         def set_vocab(self):
             self.gguf_writer.add_tokenizer_model("none")
@@ -128,13 +132,16 @@ def make(name: str, llama_cpp: Path, out: Path) -> None:
     case = CASES[name]
     model = random_model(case, name)
     vocabulary = model.config.get_text_config().vocab_size
-    tokens = np.random.default_rng(seed_of(name)).integers(3, vocabulary, TOKENS)
+    tokens = np.random.default_rng(seed_of(name)).integers(3, vocabulary, case.tokens)
     tokens[0] = 1
     logits = golden_logits(case, model, tokens)
     rough = golden_logits(Case(**{**vars(case), "double": False}), model, tokens)
     distance = np.linalg.norm(rough - logits) / np.linalg.norm(logits)
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
+        # Gemma's converter counts the tokens of this file.
+        tokenizer = {"model": {"vocab": {str(i): i for i in range(vocabulary)}}, "added_tokens": []}
+        Path(folder, "tokenizer.json").write_text(json.dumps(tokenizer))
         convert(llama_cpp, Path(folder), out / f"{name}.gguf")
     (out / f"{name}.tokens.txt").write_text(" ".join(map(str, tokens)))
     logits.astype("<f4").tofile(out / f"{name}.logits.f32")

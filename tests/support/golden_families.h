@@ -32,9 +32,10 @@ inline constexpr GoldenFamily kGoldenFamilies[] = {
 
 /// Families whose ops only the reference backend runs: they move up as the others learn them.
 inline constexpr GoldenFamily kReferenceFamilies[] = {
-    {.name = "qwen3moe"},
-    {.name = "qwen35"},
-    {.name = "gptoss"},
+    {.name = "qwen3moe"},     {.name = "qwen2moe", .narrow_heads = true},
+    {.name = "qwen3moe-all"}, {.name = "qwen3next"},
+    {.name = "qwen35"},       {.name = "qwen35moe"},
+    {.name = "gemma4-moe"},   {.name = "gptoss"},
 };
 
 inline std::string golden_path(std::string_view name, std::string_view suffix) {

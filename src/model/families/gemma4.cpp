@@ -1,12 +1,14 @@
-// Gemma 4, text part, dense and with per-layer embeddings (the E models). Sliding and full layers differ in head size
-// and KV heads; V is normed without weight, and is K before norm and rope where attn_v is absent; attention scale 1;
-// the last layers may read the cache of the last earlier layer of their own kind; every layer scales the residual at
-// its end. Facts beyond the files: the `transformers` implementation of the family.
+// Gemma 4, text part: dense, with per-layer embeddings (the E models), and with experts beside the dense block. Sliding
+// and full layers differ in head size and KV heads; V is normed without weight, and is K before norm and rope where
+// attn_v is absent; attention scale 1; the last layers may read the cache of the last earlier layer of their own kind;
+// every layer scales the residual at its end. Facts beyond the files: the `transformers` implementation of the family.
 #include "model/decoder.h"
 #include "model/families/families.h"
+#include "model/mixture.h"
 #include "model/rope.h"
 
 #include <cmath>
+#include <utility>
 
 namespace honeycrisp::model {
 namespace {
@@ -29,6 +31,7 @@ class Gemma4 {
     HC_TRY(read());
     const DecoderBuffers buffers = make_buffers(in_.builder, c_);
     HC_TRY(add_embedding(in_.builder, c_, buffers, float(std::sqrt(double(c_.width)))));
+    if (mixture_) dense_ = in_.builder.buffer("dense", c_.width);
     if (per_layer_dim_ != 0) HC_TRY(add_per_layer_inputs(buffers));
     for (uint32_t layer = 0; layer < c_.n_layers; ++layer) HC_TRY(add_layer(buffers, layer));
     return add_logits(in_.builder, c_, buffers, final_softcap_);
@@ -39,7 +42,9 @@ class Gemma4 {
     const HyperParameters& hyper = in_.hyper;
     const uint32_t n = c_.n_layers;
     HC_ASSIGN(const uint32_t experts, hyper.get("expert_count", 0, 0, 1u << 16));
-    if (experts != 0) return unsupported("{}: the mixture variant is not supported", hyper.key("expert_count"));
+    if (experts != 0) {
+      HC_ASSIGN(mixture_, read_mixture(hyper, c_, {.activation = program::Activation::kGeluTanh}));
+    }
     HC_ASSIGN(window_, hyper.require("attention.sliding_window", 1, 1u << 30));
     if (!hyper.is_array("attention.sliding_window_pattern"))
       return invalid("{}: expected one flag per layer", hyper.key("attention.sliding_window_pattern"));
@@ -121,8 +126,39 @@ class Gemma4 {
     }
     FeedForwardOptions feed_forward{.activation = program::Activation::kGeluTanh, .post_norm = "post_ffw_norm"};
     if (per_layer_dim_ == 0) feed_forward.residual_scale = output_scale;
-    HC_TRY(add_feed_forward(in_.builder, c_, buffers, layer, feed_forward));
+    HC_TRY(mixture_ ? add_experts(buffers, layer, feed_forward)
+                    : add_feed_forward(in_.builder, c_, buffers, layer, feed_forward));
     return per_layer_dim_ == 0 ? Result<void>() : add_per_layer_block(buffers, layer, output_scale);
+  }
+
+  // x = residual_scale · (x + post_norm(norm₁(dense block of x) + norm₂(experts of x))). The router reads x with a norm
+  // of its own, whose weight is a learned scale · width^-1/2.
+  Result<void> add_experts(const DecoderBuffers& buffers, uint32_t layer, FeedForwardOptions options) {
+    Builder& builder = in_.builder;
+    const auto norm = [&](const char* suffix) -> Result<program::Norm> {
+      HC_ASSIGN(const auto weight, builder.vector(layer_name(layer, suffix), c_.width));
+      return program::Norm{weight, c_.eps};
+    };
+    options.store_in = builder.whole(dense_);
+    const char* const post_norm = std::exchange(options.post_norm, "post_ffw_norm_1");
+    HC_TRY(add_feed_forward(builder, c_, buffers, layer, options));
+
+    HC_ASSIGN(program::MixExperts experts, make_mixture(builder, c_, buffers, layer, *mixture_));
+    HC_ASSIGN(experts.input_norm, norm("pre_ffw_norm_2.weight"));
+    HC_ASSIGN(auto scale, builder.values(layer_name(layer, "ffn_gate_inp.scale"), c_.width));
+    for (float& s : scale) s = float(double(s) / std::sqrt(double(c_.width)));
+    experts.router.norm =
+        program::Norm{builder.computed_vector(layer_name(layer, "ffn_gate_inp.norm"), std::move(scale)), c_.eps};
+    const std::string expert_scale = layer_name(layer, "ffn_down_exps.scale");
+    if (builder.has(expert_scale)) {
+      HC_ASSIGN(experts.router.expert_scale, builder.vector(expert_scale, mixture_->n_experts[layer]));
+    }
+    HC_ASSIGN(experts.branch_norm, norm("post_ffw_norm_2.weight"));
+    experts.add = options.store_in;
+    HC_ASSIGN(experts.ending.post_norm, norm((std::string(post_norm) + ".weight").c_str()));
+    experts.ending.residual_scale = options.residual_scale;
+    builder.step(layer_name(layer, "experts"), layer, std::move(experts));
+    return {};
   }
 
   // x = output_scale · (x + post_norm(proj · (GELU(inp_gate · x) · per_layer[layer])))
@@ -153,6 +189,8 @@ class Gemma4 {
   std::vector<uint32_t> sliding_;  // [layers] 1: slides
   uint32_t window_ = 0, n_shared_ = 0, per_layer_dim_ = 0;
   float final_softcap_ = 0;
+  std::optional<Mixture> mixture_;
+  program::BufferId dense_ = 0;  // [width] the dense block's part of a mixture's layer
   program::RopeId full_rope_ = 0, sliding_rope_ = 0;
   std::optional<program::CacheId> full_cache_, sliding_cache_;  // of the last layer of each kind
   PerLayerInput per_layer_;
