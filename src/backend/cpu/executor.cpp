@@ -137,11 +137,14 @@ Result<void> CpuExecutor::allocate_memory() {
   const size_t plain = layout.add(rows, needs_.plain_per_row, sizeof(float));
   const size_t outputs = layout.add(rows, needs_.outputs_per_row, sizeof(float));
   const size_t queries = layout.add(rows, needs_.queries_per_row, sizeof(float));
+  const size_t indices = layout.add(1, needs_.indices, sizeof(uint32_t));
+  layout.add(rows, needs_.indices_per_row, sizeof(uint32_t));  // right behind them: both are of whole cache lines
   for (uint32_t i = 0; i < pool_.size(); ++i) {
     tiles.push_back(layout.add(1, 1, sizeof(Tile)));
     own_groups.push_back(layout.add(1, needs_.groups_per_row, sizeof(ActivationGroup)));
     own_plain.push_back(layout.add(1, needs_.plain_per_row, sizeof(float)));
-    for (auto& panel : panels) panel.push_back(layout.add(rows, kLanes, sizeof(float)));
+    panels[0].push_back(layout.add(rows, needs_.panels_per_row * kLanes, sizeof(float)));
+    panels[1].push_back(layout.add(rows, kLanes, sizeof(float)));
     floats.push_back(layout.add(1, needs_.thread_floats, sizeof(float)));
   }
   if (layout.overflow()) return invalid("buffers for {} rows would not fit the address space", rows);
@@ -165,6 +168,7 @@ Result<void> CpuExecutor::allocate_memory() {
   state_.plain = floats_at(plain);
   state_.outputs = floats_at(outputs);
   state_.queries = floats_at(queries);
+  state_.indices = reinterpret_cast<uint32_t*>(memory_.get() + indices);
   logit_rows_.reserve(options_.max_rows);
   return {};
 }
@@ -238,7 +242,8 @@ void CpuExecutor::work(uint32_t thread) {
 
 void Needs::add(const Needs& other) {
   for (size_t Needs::* field : {&Needs::groups_per_row, &Needs::plain_per_row, &Needs::outputs_per_row,
-                                &Needs::queries_per_row, &Needs::thread_floats, &Needs::softmax_floats})
+                                &Needs::queries_per_row, &Needs::indices_per_row, &Needs::indices,
+                                &Needs::panels_per_row, &Needs::thread_floats, &Needs::softmax_floats})
     this->*field = std::max(this->*field, other.*field);
 }
 

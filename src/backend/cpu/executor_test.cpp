@@ -5,11 +5,9 @@
 #include "backend/cpu/testing.h"
 #include "backend/reference/reference_backend.h"
 #include "base/checked.h"
-#include "program/check.h"
+#include "support/op_cases.h"
 
 #include <cmath>
-#include <deque>
-#include <functional>
 #include <gtest/gtest.h>
 #include <numeric>
 
@@ -20,222 +18,8 @@ using namespace testing;
 using namespace program;
 using quant::Format;
 
-constexpr uint32_t kWidth = 64, kVocabulary = 40, kHeads = 4, kKvHeads = 2, kHeadDim = 32;
-
-// A program with the memory of its weights: embedding, what the case adds, logits of buffer 0.
-struct Tiny {
-  Program program;
-  std::deque<std::vector<std::byte>> bytes;
-  Random random{42};
-  bool plain;  // every weight f32
-
-  explicit Tiny(bool all_f32 = false) : plain(all_f32) {
-    buffer(kWidth);
-    program.steps.push_back({Embed{matrix(Format::kF32, kVocabulary, kWidth), all(0), 1.0f}, "embed", {}});
-    program.vocabulary = kVocabulary;
-    program.n_layers = 1;
-  }
-  Matrix matrix(Format format, uint32_t rows, uint32_t cols) {
-    if (plain) format = Format::kF32;
-    bytes.push_back(random_weights(random, format, uint64_t{rows} * cols));
-    program.weights.push_back({.name = "w" + std::to_string(program.weights.size()),
-                               .format = format,
-                               .cols = cols,
-                               .rows = rows,
-                               .data = bytes.back().data(),
-                               .bytes = bytes.back().size()});
-    return {uint32_t(program.weights.size() - 1), 0, rows};
-  }
-  VectorId vector(uint32_t n, float low = 0.5f, float high = 1.5f) {
-    program.vectors.push_back({"v", random.floats(n, low, high)});
-    return VectorId(program.vectors.size() - 1);
-  }
-  BufferId buffer(uint32_t width) {
-    program.buffers.push_back({"b", width});
-    return BufferId(program.buffers.size() - 1);
-  }
-  Slice all(BufferId b) const { return {b, 0, program.buffers[b].width}; }
-  Norm norm(uint32_t n) { return {vector(n), 1e-5f}; }
-  void add(Op op, const char* label) { program.steps.push_back({std::move(op), label, {}}); }
-  void store(Matrix m, Slice in, Slice out, Store ending = {}) {
-    ending.outs = {out};
-    add(Project{in, norm(in.width), {m}, {std::nullopt}, ending}, "store");
-  }
-  void finish() {
-    add(Logits{all(0), norm(kWidth), matrix(Format::kQ8_0, kVocabulary, kWidth), 1.5f, 30.0f}, "logits");
-    assign_pools(program);
-    const auto checked = check(program);
-    ASSERT_TRUE(checked.has_value()) << checked.error().message;
-  }
-
-  /// q, k, v of the input, an Attend with the case's changes, and its output added to the input.
-  void attention(const std::function<void(Tiny&, Attend&)>& change, uint32_t window = 0) {
-    program.caches.push_back({.n_kv_heads = kKvHeads, .key_dim = kHeadDim, .value_dim = kHeadDim, .window = window});
-    Attend a{.n_heads = kHeads, .q = {}, .scale = 0.02f};
-    a.cache = CacheId(program.caches.size() - 1);
-    a.window = window;
-    a.k = all(buffer(kKvHeads * kHeadDim));
-    a.v = all(buffer(kKvHeads * kHeadDim));
-    a.out = all(buffer(kHeads * kHeadDim));
-    change(*this, a);
-    a.q = all(buffer(kHeads * kHeadDim * (a.output_gate ? 2 : 1)));
-    store(matrix(Format::kQ4_0, a.q.width, kWidth), all(0), a.q);
-    if (a.k) store(matrix(Format::kQ8_0, a.k->width, kWidth), all(0), *a.k);
-    if (a.v) store(matrix(Format::kQ5_1, a.v->width, kWidth), all(0), *a.v);
-    add(a, "attend");
-    add(Project{a.out, std::nullopt, {matrix(Format::kQ4_1, kWidth, a.out.width)}, {std::nullopt}, Residual{all(0)}},
-        "o");
-  }
-  RopeId rope(bool interleaved, uint32_t pairs, uint32_t distance) {
-    Rope r{.interleaved = interleaved, .pair_distance = distance};
-    for (uint32_t i = 0; i < pairs; ++i) r.inverse_frequency.push_back(std::pow(1e-3, double(i) / pairs));
-    program.ropes.push_back(r);
-    return RopeId(program.ropes.size() - 1);
-  }
-};
-
-struct Case {
-  const char* name;
-  std::function<void(Tiny&)> build;
-  uint32_t positions = 24;
-};
-
-void gate(Tiny& t, Activation activation, bool given) {
-  const BufferId hidden = t.buffer(100);  // no multiple of 16
-  Gate g{activation, std::nullopt, t.all(hidden)};
-  std::vector<Matrix> matrices = {t.matrix(Format::kQ4_1, 100, kWidth)};
-  if (given) {
-    const BufferId operand = t.buffer(100);
-    t.store(t.matrix(Format::kF16, 100, kWidth), t.all(0), t.all(operand));
-    g.operand = t.all(operand);
-  } else {
-    matrices.push_back(t.matrix(Format::kQ5_0, 100, kWidth));
-  }
-  std::vector<std::optional<VectorId>> biases(matrices.size());
-  biases.back() = t.vector(100, -1, 1);
-  t.add(Project{t.all(0), t.norm(kWidth), matrices, biases, g}, "gate");
-  t.add(
-      Project{t.all(hidden), std::nullopt, {t.matrix(Format::kBF16, kWidth, 100)}, {std::nullopt}, Residual{t.all(0)}},
-      "down");
-}
-
-void attend_case(Tiny& t, const std::function<void(Tiny&, Attend&)>& change) { t.attention(change); }
-
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all = {
-      {"store_of_mixed_formats_with_biases_and_row_range",
-       [](Tiny& t) {
-         const BufferId wide = t.buffer(20 + 17 + 64);
-         Matrix part = t.matrix(Format::kQ4_0, 50, kWidth);
-         part.first_row = 13;
-         part.rows = 17;
-         t.add(Project{t.all(0),
-                       t.norm(kWidth),
-                       {t.matrix(Format::kF32, 20, kWidth), part, t.matrix(Format::kMXFP4, 64, kWidth)},
-                       {t.vector(20, -1, 1), std::nullopt, t.vector(64, -1, 1)},
-                       Store{.outs = {{wide, 0, 20}, {wide, 20, 17}, {wide, 37, 64}}}},
-               "store");
-         t.add(
-             Project{
-                 t.all(wide), std::nullopt, {t.matrix(Format::kF16, kWidth, 101)}, {std::nullopt}, Residual{t.all(0)}},
-             "fold");
-       }},
-      {"store_with_norm_per_slice_addend_and_scales",
-       [](Tiny& t) {
-         const BufferId other = t.buffer(kWidth);
-         t.store(t.matrix(Format::kQ8_0, kWidth, kWidth), t.all(0), t.all(other));
-         t.store(t.matrix(Format::kQ4_0, kWidth, kWidth), t.all(0), t.all(0),
-                 Store{.scale = 0.5f, .norm = t.norm(16), .norm_width = 16, .add = t.all(other), .out_scale = 0.7f});
-       }},
-      {"store_with_norm_of_the_row",
-       [](Tiny& t) {
-         t.store(t.matrix(Format::kQ5_0, kWidth, kWidth), t.all(0), t.all(0),
-                 Store{.scale = 3, .norm = Norm{std::nullopt, 1e-6f}});
-       }},
-      {"store_with_addend_without_norm",
-       [](Tiny& t) {
-         const BufferId other = t.buffer(kWidth);
-         t.store(t.matrix(Format::kIQ4_NL, kWidth, kWidth), t.all(0), t.all(other));
-         t.store(t.matrix(Format::kQ4_0, kWidth, kWidth), t.all(0), t.all(0),
-                 Store{.scale = 0.5f, .add = t.all(other), .out_scale = 0.7f});
-       }},
-      {"gate_silu_of_two_matrices", [](Tiny& t) { gate(t, Activation::kSilu, false); }},
-      {"gate_gelu_of_two_matrices", [](Tiny& t) { gate(t, Activation::kGeluTanh, false); }},
-      {"gate_clamped_swiglu_of_two_matrices", [](Tiny& t) { gate(t, Activation::kClampedSwiglu, false); }},
-      {"gate_gelu_with_given_operand", [](Tiny& t) { gate(t, Activation::kGeluTanh, true); }},
-      {"residual_with_scales",
-       [](Tiny& t) {
-         t.add(Project{t.all(0),
-                       t.norm(kWidth),
-                       {t.matrix(Format::kQ4_0, kWidth, kWidth)},
-                       {t.vector(kWidth, -1, 1)},
-                       Residual{.x = t.all(0), .branch_scale = 0.4f, .residual_scale = 0.9f}},
-               "residual");
-       }},
-      {"residual_with_post_norm",
-       [](Tiny& t) {
-         t.add(Project{t.all(0),
-                       t.norm(kWidth),
-                       {t.matrix(Format::kNVFP4, kWidth, kWidth)},
-                       {std::nullopt},
-                       Residual{.x = t.all(0), .branch_scale = 0.4f, .post_norm = t.norm(kWidth)}},
-               "residual");
-       }},
-      {"attend_grouped_queries", [](Tiny& t) { attend_case(t, [](Tiny&, Attend&) {}); }, 530},
-      {"attend_head_norms_and_half_split_rope",
-       [](Tiny& t) {
-         attend_case(t, [](Tiny& tiny, Attend& a) {
-           a.q_norm = tiny.norm(kHeadDim);
-           a.k_norm = tiny.norm(kHeadDim);
-           a.rope = tiny.rope(false, kHeadDim / 2, kHeadDim / 2);
-         });
-       },
-       80},
-      {"attend_whole_norms_and_interleaved_rope",
-       [](Tiny& t) {
-         attend_case(t, [](Tiny& tiny, Attend& a) {
-           a.q_norm = tiny.norm(kHeads * kHeadDim);
-           a.k_norm = tiny.norm(kKvHeads * kHeadDim);
-           a.norm_whole_projection = true;
-           a.rope = tiny.rope(true, kHeadDim / 2, 0);
-         });
-       },
-       80},
-      {"attend_partial_rope_v_norm_and_v_of_k",
-       [](Tiny& t) {
-         attend_case(t, [](Tiny& tiny, Attend& a) {
-           a.v.reset();
-           a.k_norm = tiny.norm(kHeadDim);
-           a.v_norm = Norm{std::nullopt, 1e-6f};
-           a.rope = tiny.rope(false, 5, 16);
-         });
-       },
-       80},
-      {"attend_window", [](Tiny& t) { t.attention([](Tiny&, Attend&) {}, 100); }, 530},
-      {"attend_softcap_and_sinks",
-       [](Tiny& t) {
-         attend_case(t, [](Tiny& tiny, Attend& a) {
-           a.softcap = 5;
-           a.sinks = tiny.vector(kHeads, -2, 4);
-         });
-       },
-       270},
-      {"attend_output_gate", [](Tiny& t) { attend_case(t, [](Tiny&, Attend& a) { a.output_gate = true; }); }, 80},
-      {"attend_reading_another_layer",
-       [](Tiny& t) {
-         attend_case(t, [](Tiny&, Attend&) {});
-         attend_case(t, [](Tiny& tiny, Attend& a) {
-           tiny.program.caches.pop_back();
-           a.cache = 0;
-           a.k.reset();
-           a.v.reset();
-         });
-       },
-       80},
-  };
-  return all;
-}
-
+using Tiny = TinyProgram;
+constexpr uint32_t kVocabulary = Tiny::kVocabulary;
 constexpr uint32_t kMaxRows = 64;
 
 CompileOptions options(CacheType type) { return {.cache_type = type, .max_rows = kMaxRows, .max_positions = 2048}; }
@@ -246,24 +30,52 @@ std::unique_ptr<Executor> make(const Tiny& t, const Isa& isa, uint32_t threads, 
   return executor ? std::move(*executor) : nullptr;
 }
 
-// Logits of every position of one sequence, computed `chunk` rows at a time. Pages lie in descending order.
+// Sequences with pages and recurrent states of their own. Pages lie in descending order.
+class Sequences {
+ public:
+  Sequences(Executor& executor, const Program& program, uint32_t n, uint32_t positions)
+      : executor_(executor), program_(program) {
+    const uint32_t n_pages = ceil_div(positions, kPositionsPerPage);
+    for (uint32_t pool = 0; pool < program.pools.size(); ++pool)
+      EXPECT_TRUE(executor.reserve_pages(pool, n * n_pages).has_value());
+    EXPECT_TRUE(executor.reserve_states(n).has_value());
+    pages_.resize(size_t{n} * n_pages);
+    std::iota(pages_.rbegin(), pages_.rend(), 0);
+    for (uint32_t i = 0; i < n; ++i)
+      all_.push_back({.tables = std::vector(program.pools.size(),
+                                            std::span<const PageId>(pages_).subspan(size_t{i} * n_pages, n_pages)),
+                      .state = n - 1 - i});
+  }
+  /// Logits of every row.
+  std::vector<float> step(const std::vector<Row>& rows) {
+    std::vector<float> logits(rows.size() * program_.vocabulary);
+    const auto done = executor_.step({rows, all_}, logits);
+    EXPECT_TRUE(done.has_value()) << done.error().message;
+    return logits;
+  }
+
+ private:
+  Executor& executor_;
+  const Program& program_;
+  std::vector<PageId> pages_;
+  std::vector<SequencePages> all_;
+};
+
+Row row(uint32_t position, uint32_t sequence = 0) {
+  return {int32_t((position * 7 + sequence * 3) % kVocabulary), position, sequence, true, Role::kPrompt};
+}
+
+// Logits of every position of one sequence, computed `chunk` rows at a time.
 std::vector<float> all_logits(Executor& executor, const Program& p, uint32_t positions, uint32_t chunk) {
-  std::vector<PageId> pages(ceil_div(positions, kPositionsPerPage));
-  std::iota(pages.rbegin(), pages.rend(), 0);
-  for (uint32_t pool = 0; pool < p.pools.size(); ++pool)
-    EXPECT_TRUE(executor.reserve_pages(pool, uint32_t(pages.size())).has_value());
-  SequencePages sequence;
-  sequence.tables.assign(p.pools.size(), pages);
-  std::vector<float> logits(size_t{positions} * p.vocabulary);
+  Sequences sequences(executor, p, 1, positions);
+  std::vector<float> all;
   for (uint32_t first = 0; first < positions; first += chunk) {
     std::vector<Row> rows;
-    for (uint32_t i = first; i < std::min(positions, first + chunk); ++i)
-      rows.push_back({int32_t(i * 7 % p.vocabulary), i, 0, true, Role::kPrompt});
-    const auto done = executor.step(
-        {rows, {&sequence, 1}}, std::span(logits).subspan(size_t{first} * p.vocabulary, rows.size() * p.vocabulary));
-    EXPECT_TRUE(done.has_value()) << done.error().message;
+    for (uint32_t i = first; i < std::min(positions, first + chunk); ++i) rows.push_back(row(i));
+    const std::vector<float> logits = sequences.step(rows);
+    all.insert(all.end(), logits.begin(), logits.end());
   }
-  return logits;
+  return all;
 }
 
 double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
@@ -277,14 +89,8 @@ double relative_error(const std::vector<float>& a, const std::vector<float>& b) 
 
 class Programs : public ::testing::TestWithParam<size_t> {
  protected:
-  const Case& case_ = cases()[GetParam()];
+  const OpCase& case_ = op_cases()[GetParam()];
 
-  Tiny build(bool plain) {
-    Tiny t(plain);
-    case_.build(t);
-    t.finish();
-    return t;
-  }
   double error_against_reference(const Tiny& t, CacheType type) {
     auto reference = reference_backend().compile(t.program, options(type));
     EXPECT_TRUE(reference.has_value());
@@ -295,7 +101,7 @@ class Programs : public ::testing::TestWithParam<size_t> {
 };
 
 TEST_P(Programs, agree_with_the_reference_in_f32) {
-  EXPECT_LT(error_against_reference(build(true), CacheType::kF32), 2e-6);
+  EXPECT_LT(error_against_reference(case_.build(true), CacheType::kF32), 2e-6);
 }
 
 TEST_P(Programs, agree_with_the_reference_in_quantized_weights_and_caches) {
@@ -305,7 +111,7 @@ TEST_P(Programs, agree_with_the_reference_in_quantized_weights_and_caches) {
     CacheType type;
     double bar;
   } kTypes[] = {{CacheType::kF32, 5e-4}, {CacheType::kF16, 5e-4}, {CacheType::kQ8_0, 3e-3}};
-  const Tiny t = build(false);
+  const Tiny t = case_.build();
   for (const auto& type : kTypes) {
     EXPECT_LT(error_against_reference(t, type.type), type.bar) << to_string(type.type);
     if (t.program.caches.empty()) break;
@@ -320,7 +126,7 @@ TEST_P(Programs, have_the_same_bits_with_any_isa_threads_and_grouping) {
   const Isa* best = available_isas()[0];
   std::vector<Run> runs = {{best, 1, kMaxRows}, {best, 3, kMaxRows}, {best, 2, 1}, {best, 3, 7}};
   for (const Isa* isa : available_isas()) runs.push_back({isa, 2, 33});
-  const Tiny t = build(false);
+  const Tiny t = case_.build();
   for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0}) {
     std::vector<float> expected;
     for (const Run& run : runs) {
@@ -335,8 +141,59 @@ TEST_P(Programs, have_the_same_bits_with_any_isa_threads_and_grouping) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Programs, ::testing::Range(size_t{0}, cases().size()),
-                         [](const auto& param_info) { return std::string(cases()[param_info.param].name); });
+TEST_P(Programs, rows_of_other_sequences_change_no_bit) {
+  const Tiny t = case_.build();
+  const uint32_t positions = std::min(case_.positions, 30u);
+  const auto executor = make(t, *available_isas()[0], 3);
+  const std::vector<float> alone = all_logits(*executor, t.program, positions, 7);
+  Sequences sequences(*executor, t.program, 3, positions);
+  // Beside two others, one of them ahead, the rows in several runs.
+  std::vector<float> beside(alone.size());
+  for (uint32_t i = 0; i < positions / 2; ++i) sequences.step({row(i, 2)});
+  for (uint32_t first = 0; first < positions; first += 5) {
+    std::vector<Row> rows;
+    for (uint32_t i = first; i < std::min(first + 5, positions); ++i) {
+      rows.push_back(row(i));
+      if (i % 3 == 1) rows.push_back(row(i / 3, 1));
+      if (i >= positions / 2) rows.push_back(row(i, 2));
+    }
+    const std::vector<float> logits = sequences.step(rows);
+    for (size_t i = 0; i < rows.size(); ++i)
+      if (rows[i].sequence == 0)
+        std::copy_n(&logits[i * kVocabulary], kVocabulary, &beside[size_t{rows[i].position} * kVocabulary]);
+  }
+  EXPECT_TRUE(same_bits(beside, alone));
+}
+
+TEST_P(Programs, extreme_rows_are_finite_where_the_reference_is_and_change_no_other_row) {
+  Tiny t = case_.build();
+  // Tokens 0 to 4 are zeros, huge, tiny, infinite and no number (one value of it).
+  auto* table = reinterpret_cast<float*>(t.bytes[0].data());
+  std::fill_n(table, t.width, 0.0f);
+  for (uint32_t i = 0; i < t.width; ++i) table[t.width + i] *= 1e30f;
+  for (uint32_t i = 0; i < t.width; ++i) table[2 * t.width + i] *= 1e-30f;
+  table[3 * t.width + 5] = INFINITY;
+  table[4 * t.width + 7] = NAN;
+  std::vector<Row> rows;
+  for (uint32_t i = 0; i < 10; ++i) rows.push_back({i % 2 == 0 ? int32_t(i / 2) : 5, 0, i, true, Role::kPrompt});
+  auto reference = reference_backend().compile(t.program, options(CacheType::kF32));
+  ASSERT_TRUE(reference.has_value());
+  const std::vector<float> expected = Sequences(**reference, t.program, 10, 1).step(rows);
+  for (const Isa* isa : available_isas()) {
+    const auto executor = make(t, *isa, 2);
+    const std::vector<float> logits = Sequences(*executor, t.program, 10, 1).step(rows);
+    const std::vector<float> alone = Sequences(*executor, t.program, 1, 1).step({{5, 0, 0, true, Role::kPrompt}});
+    for (size_t i = 0; i < 10; ++i) {
+      const std::vector<float> here(&logits[i * kVocabulary], &logits[(i + 1) * kVocabulary]);
+      for (size_t j = 0; j < kVocabulary; ++j)
+        ASSERT_EQ(std::isfinite(here[j]), std::isfinite(expected[i * kVocabulary + j])) << isa->name << ", row " << i;
+      EXPECT_TRUE(i % 2 == 0 || same_bits(here, alone)) << isa->name << ", row " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Programs, ::testing::Range(size_t{0}, op_cases().size()),
+                         [](const auto& param_info) { return op_cases()[param_info.param].name; });
 
 // ---- the executor itself
 
@@ -420,8 +277,8 @@ TEST_F(CpuExecutor, the_plan_names_kernels_and_counts_passes) {
 }
 
 TEST(CpuPlan, tells_what_is_unpacked_to_floats) {
-  Tiny t;
-  t.store(t.matrix(Format::kNVFP4, kWidth, kWidth), t.all(0), t.all(0));
+  Tiny t(64);
+  t.store(t.matrix(Format::kNVFP4, t.width, t.width), t.all(0), t.all(0));
   t.finish();
   const auto executor = make(t, *available_isas()[0], 1);
   EXPECT_NE(executor->plan().steps[1].why_not_fast.find("nvfp4"), std::string::npos);
@@ -433,7 +290,7 @@ TEST(CpuPlan, more_memory_than_exists_is_an_error) {
   t.finish();
   CompileOptions huge = options(CacheType::kF32);
   huge.max_rows = UINT32_MAX;
-  for (program::Buffer& b : t.program.buffers) b.width = std::max(b.width, kWidth);
+  for (program::Buffer& b : t.program.buffers) b.width = std::max(b.width, t.width);
   t.program.buffers.push_back({"wide", UINT32_MAX});
   EXPECT_FALSE(make_executor(t.program, huge, *available_isas()[0], 1, "test").has_value());
   huge.max_rows = 0;

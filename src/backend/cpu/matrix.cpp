@@ -1,5 +1,6 @@
 #include "backend/cpu/matrix.h"
 
+#include "base/check.h"
 #include "base/checked.h"
 #include "quant/dequantize.h"
 
@@ -50,6 +51,7 @@ Result<MatrixKernel> MatrixKernel::create(const program::Program& program, const
     return unsupported("weight {}: {} is not a format of weights", w.name, quant::to_string(w.format));
   MatrixKernel m;
   m.row_bytes_ = w.row_bytes();
+  m.slice_bytes_ = w.rows * m.row_bytes_;
   m.data_ = w.data + matrix.first_row * m.row_bytes_;
   m.rows_ = matrix.rows;
   m.cols_ = w.cols;
@@ -65,21 +67,22 @@ size_t MatrixKernel::scratch_floats() const {
 
 uint32_t MatrixKernel::panel_outputs(uint32_t panel) const { return std::min(kLanes, rows_ - panel * kLanes); }
 
-void MatrixKernel::multiply(uint32_t panel, const PreparedInput& x, uint32_t n_rows, const StepState& s,
-                            ThreadScratch& t, float* y) const {
-  const std::byte* weights = data_ + uint64_t{panel} * kLanes * row_bytes_;
+void MatrixKernel::multiply(uint32_t panel, const PreparedInput& x, const RowChoice& rows, const StepState& s,
+                            ThreadScratch& t, float* y, uint32_t slice) const {
+  const std::byte* weights = data_ + slice * slice_bytes_ + uint64_t{panel} * kLanes * row_bytes_;
+  const size_t stride = round_up(cols_, kLanes);
   const uint32_t n_outputs = panel_outputs(panel);
   MultiplyArgs args{.weights = reinterpret_cast<const uint8_t*>(weights),
                     .row_bytes = row_bytes_,
                     .n_outputs = n_outputs,
                     .cols = cols_,
-                    .groups = x.groups,
-                    .plain = x.plain,
-                    .n_rows = n_rows,
+                    .groups = x.groups + size_t{rows.first} * (cols_ / kGroup),
+                    .plain = x.plain + rows.first * stride,
+                    .rows = rows.indices,
+                    .n_rows = rows.count,
                     .y = y,
                     .tile = t.tile};
   if (multiply_) return multiply_(args);
-  const size_t stride = round_up(cols_, kLanes);
   args.weights = reinterpret_cast<const uint8_t*>(t.floats);
   args.row_bytes = stride * sizeof(float);
   for (uint32_t first = 0; first < n_outputs; first += kUnpackedOutputs) {
@@ -120,6 +123,18 @@ void InputKernel::prepare(const float* x, uint32_t row, const PreparedInput& to,
     float* plain = to.plain + row * padded;
     std::memcpy(plain, x, cols_ * sizeof(float));
     std::fill(plain + cols_, plain + padded, 0.0f);
+  }
+}
+
+void InputKernel::prepare_group(const float* x, uint32_t first, uint32_t row, const PreparedInput& to,
+                                const StepState& s) const {
+  HC_DCHECK(!norms_ && first % kGroup == 0);
+  if (integers_) s.isa->quantize(x, kGroup, to.groups + size_t{row} * (cols_ / kGroup) + first / kGroup);
+  if (floats_) {
+    const size_t padded = round_up(cols_, kLanes), count = std::min(kGroup, cols_ - first);
+    float* plain = to.plain + row * padded + first;
+    std::memcpy(plain, x, count * sizeof(float));
+    std::fill(plain + count, plain + round_up(count, size_t{kLanes}), 0.0f);
   }
 }
 

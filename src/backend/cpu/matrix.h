@@ -15,12 +15,19 @@ struct PreparedInput {
 inline PreparedInput shared_input(const StepState& s) { return {s.groups, s.plain}; }
 inline PreparedInput own_input(const ThreadScratch& t) { return {t.groups, t.plain}; }
 
+/// Which rows of an input are multiplied: `count` from `first`, or those that `indices` lists.
+struct RowChoice {
+  uint32_t count;
+  uint32_t first = 0;
+  const uint32_t* indices = nullptr;  // [count]
+};
+
 class MatrixKernel {
  public:
   /// Error: an integer tensor type, which is no weight.
   static Result<MatrixKernel> create(const program::Program& program, const program::Matrix& matrix, const Isa& isa);
 
-  uint32_t rows() const { return rows_; }
+  uint32_t rows() const { return rows_; }  // of each slice
   uint32_t n_panels() const { return (rows_ + kLanes - 1) / kLanes; }
   bool takes_integers() const { return integers_; }
   bool unpacks_to_floats() const { return multiply_ == nullptr; }
@@ -28,14 +35,15 @@ class MatrixKernel {
   /// Floats of scratch that multiply() needs.
   size_t scratch_floats() const;
 
-  /// y [n_rows][16] = outputs [16 panel, …) of every row of x. Lanes past the last output are unspecified.
-  void multiply(uint32_t panel, const PreparedInput& x, uint32_t n_rows, const StepState& s, ThreadScratch& t,
-                float* y) const;
+  /// y [rows.count][16] = outputs [16 panel, …) of a slice for the rows of x. Lanes past the last output are
+  /// unspecified.
+  void multiply(uint32_t panel, const PreparedInput& x, const RowChoice& rows, const StepState& s, ThreadScratch& t,
+                float* y, uint32_t slice = 0) const;
   uint32_t panel_outputs(uint32_t panel) const;
 
  private:
   const std::byte* data_ = nullptr;
-  uint64_t row_bytes_ = 0;
+  uint64_t row_bytes_ = 0, slice_bytes_ = 0;
   uint32_t rows_ = 0, cols_ = 0;
   quant::Format format_ = quant::Format::kF32;
   MultiplyFn multiply_ = nullptr;
@@ -51,6 +59,9 @@ class InputKernel {
   Needs needs() const;
   /// Prepares `x` [cols] as row `row` of `to`.
   void prepare(const float* x, uint32_t row, const PreparedInput& to, const StepState& s, ThreadScratch& t) const;
+  /// Prepares columns [first, first + 32) of row `row`, or as many as there are; `first` is a multiple of 32. For
+  /// inputs without norm.
+  void prepare_group(const float* x, uint32_t first, uint32_t row, const PreparedInput& to, const StepState& s) const;
 
  private:
   const float* norm_weight_ = nullptr;

@@ -21,15 +21,25 @@ constexpr uint32_t kBatches[] = {1, 2, 3, 7, 8, 17};
 constexpr uint32_t kLargestBatch = 17;
 
 struct Problem {
-  Problem(quant::Format format, uint32_t rows, uint32_t cols, uint64_t seed) : random(seed) {
-    bytes = random_weights(random, format, uint64_t{rows} * cols);
-    program.weights.push_back(
-        {.name = "w", .format = format, .cols = cols, .rows = rows, .data = bytes.data(), .bytes = bytes.size()});
+  Problem(quant::Format format, uint32_t rows, uint32_t cols, uint64_t seed, uint32_t slices = 1) : random(seed) {
+    bytes = random_weights(random, format, uint64_t{slices} * rows * cols);
+    program.weights.push_back({.name = "w",
+                               .format = format,
+                               .cols = cols,
+                               .rows = rows,
+                               .slices = slices,
+                               .data = bytes.data(),
+                               .bytes = bytes.size()});
     x = random.floats(size_t{kLargestBatch} * cols, -3, 3);
   }
 
   /// [n_rows][rows] of the batch rows [first, first + n_rows).
   std::vector<float> multiply(const Isa& isa, uint32_t first, uint32_t n_rows) const {
+    return multiply(isa, first, n_rows, {n_rows}, 0);
+  }
+  /// [choice.count][rows] of a slice, for some of the rows [first, first + n_rows).
+  std::vector<float> multiply(const Isa& isa, uint32_t first, uint32_t n_rows, const RowChoice& choice,
+                              uint32_t slice) const {
     const FlushSubnormals flush;
     const program::Weight& w = program.weights[0];
     const auto matrix = MatrixKernel::create(program, {0, 0, w.rows}, isa);
@@ -47,10 +57,10 @@ struct Problem {
     ThreadScratch t{.tile = &tile, .floats = floats.data()};
     for (uint32_t row = 0; row < n_rows; ++row)
       input.prepare(x.data() + size_t{first + row} * w.cols, row, prepared, s, t);
-    std::vector<float> out(size_t{n_rows} * w.rows);
+    std::vector<float> out(size_t{choice.count} * w.rows);
     for (uint32_t panel = 0; panel < matrix->n_panels(); ++panel) {
-      matrix->multiply(panel, prepared, n_rows, s, t, y.data());
-      for (uint32_t row = 0; row < n_rows; ++row)
+      matrix->multiply(panel, prepared, choice, s, t, y.data(), slice);
+      for (uint32_t row = 0; row < choice.count; ++row)
         std::copy_n(y.data() + row * kLanes, matrix->panel_outputs(panel), &out[row * w.rows + panel * kLanes]);
     }
     return out;
@@ -118,6 +128,24 @@ TEST_P(Matrix, bits_are_the_same_on_every_instruction_set_and_in_every_batch) {
               << isa->name << ", " << rows << " x " << cols << ", batch of " << batch;
         }
     }
+}
+
+TEST_P(Matrix, a_slice_times_some_of_the_rows_has_the_bits_of_it_alone) {
+  const quant::Format format = GetParam();
+  const uint32_t block = quant::info(format).block_elements, cols = block == 1 ? 37 : 3 * block;
+  constexpr uint32_t kOutputs = 19, kChosen[] = {5, 0, 12, 1};
+  const Problem p(format, kOutputs, cols, 11, 3);
+  Problem alone = p;  // the last slice only
+  alone.program.weights[0].slices = 1;
+  alone.program.weights[0].data += 2 * p.bytes.size() / 3;
+  for (const Isa* isa : available_isas()) {
+    const std::vector<float> all = alone.multiply(*isa, 0, kLargestBatch);
+    const std::vector<float> listed = p.multiply(*isa, 0, kLargestBatch, {.count = 4, .indices = kChosen}, 2);
+    const std::vector<float> middle = p.multiply(*isa, 0, kLargestBatch, {.count = 3, .first = 6}, 2);
+    for (size_t i = 0; i < 4; ++i)
+      EXPECT_EQ(0, std::memcmp(&listed[i * kOutputs], &all[kChosen[i] * kOutputs], kOutputs * sizeof(float)));
+    EXPECT_EQ(0, std::memcmp(middle.data(), &all[6 * kOutputs], middle.size() * sizeof(float)));
+  }
 }
 
 TEST_P(Matrix, infinity_and_nan_reach_every_output_of_their_row_and_no_other) {

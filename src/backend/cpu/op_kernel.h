@@ -19,6 +19,9 @@ struct Needs {
   size_t plain_per_row = 0;    // floats: the input as f32
   size_t outputs_per_row = 0;  // floats: outputs before an ending that needs the whole row
   size_t queries_per_row = 0;  // floats
+  size_t indices_per_row = 0;
+  size_t indices = 0;         // besides those of rows
+  size_t panels_per_row = 1;  // in ThreadScratch::panel[0]
   size_t thread_floats = 0;
   size_t softmax_floats = 0;  // per chunk of a KV head's queries, when chunks are computed apart
 
@@ -29,7 +32,7 @@ struct ThreadScratch {
   Tile* tile;
   ActivationGroup* groups;  // [Needs::groups_per_row]: one row's input, prepared by this thread for itself
   float* plain;             // [Needs::plain_per_row], the same
-  float* panel[2];          // [max_rows][16]
+  float* panel[2];          // [max_rows · Needs::panels_per_row][16], [max_rows][16]
   float* floats;            // [Needs::thread_floats]
 };
 
@@ -49,6 +52,7 @@ struct StepState {
   float* plain;
   float* outputs;
   float* queries;
+  uint32_t* indices;
   float* softmax;  // [items of few rows][n_chunks][Needs::softmax_floats]
   KvCache* cache;
   const RopeTables* ropes;

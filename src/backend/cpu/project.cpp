@@ -101,7 +101,7 @@ class ProjectKernel final : public OpKernel {
 
   void multiply_panel(size_t matrix, uint32_t panel, const StepState& s, ThreadScratch& t, float* y) const {
     const MatrixKernel& m = matrices_[matrix];
-    m.multiply(panel, prepares_alone(s) ? own_input(t) : shared_input(s), s.n_rows, s, t, y);
+    m.multiply(panel, prepares_alone(s) ? own_input(t) : shared_input(s), {s.n_rows}, s, t, y);
     if (!op_.biases[matrix]) return;
     const float* bias = program_.vectors[*op_.biases[matrix]].values.data() + panel * kLanes;
     const uint32_t count = m.panel_outputs(panel);

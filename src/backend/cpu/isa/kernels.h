@@ -47,6 +47,7 @@ struct MultiplyArgs {
   uint32_t cols;
   const ActivationGroup* groups;  // [n_rows][cols / 32], for quantized weights
   const float* plain;             // [n_rows][cols rounded up to 16, the rest 0], for floating-point weights
+  const uint32_t* rows;           // [n_rows] which rows of the input; null: the first ones
   uint32_t n_rows;
   float* y;  // [n_rows][16]
   Tile* tile;
@@ -106,6 +107,10 @@ struct Isa {
   void (*sigmoid_gate)(const float* gate, float* y, uint32_t n);
   /// y = scale · softcap(y); softcap 0: none. n is a multiple of 16.
   void (*cap_and_scale)(float* y, size_t n, float softcap, float scale);
+  /// x = e^(x − maximum), any n; returns their sum.
+  float (*exponentials)(float* x, uint32_t n, float maximum);
+  /// out [16] = Σ_i weights[i] · panel[indices[i]], in order.
+  void (*weighted_sum)(const float* panel, const uint32_t* indices, const float* weights, uint32_t n, float* out);
 
   void (*attend_chunk)(const AttendChunkArgs&);
   /// Adds a later chunk to `state`. Both [softmax_floats(value_dim)].

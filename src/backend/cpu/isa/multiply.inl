@@ -3,6 +3,8 @@
 //   acc = fma(float(Σ (code − offset) q), d_weight · d_activation, acc)       once, or per half of the group
 //   acc = fma(m_weight, d_activation · Σ q, acc)                             likewise, where the format has minima.
 
+HC_INLINE size_t input_row(const MultiplyArgs& a, uint32_t m) { return a.rows ? a.rows[m] : m; }
+
 template <class Format>
 static void unpack_tile(const MultiplyArgs& a, uint32_t first_group, uint32_t n_groups) {
   using Block = typename Format::Block;
@@ -47,7 +49,7 @@ static void multiply_integer(const MultiplyArgs& a) {
     const uint32_t count = n_groups - first_group < kTileGroups ? n_groups - first_group : kTileGroups;
     unpack_tile<Format>(a, first_group, count);
     for (uint32_t m = 0; m < a.n_rows; ++m) {
-      const ActivationGroup* x = a.groups + size_t(m) * n_groups + first_group;
+      const ActivationGroup* x = a.groups + input_row(a, m) * n_groups + first_group;
       Floats acc = first_group == 0 ? broadcast(0.0f) : load(a.y + size_t(m) * kLanes);
       for (uint32_t g = 0; g < count; ++g) acc = multiply_group<Format>(*a.tile, g, x[g], acc);
       store(a.y + size_t(m) * kLanes, acc);
@@ -103,8 +105,8 @@ static void multiply_float(const MultiplyArgs& a) {
   uint32_t output = 0;
   for (; output + 4 <= a.n_outputs; output += 4)
     for (uint32_t m = 0; m < a.n_rows; ++m)
-      multiply_outputs<Weight, 4>(a, output, a.plain + m * stride, a.y + size_t(m) * kLanes + output);
+      multiply_outputs<Weight, 4>(a, output, a.plain + input_row(a, m) * stride, a.y + size_t(m) * kLanes + output);
   for (; output < a.n_outputs; ++output)
     for (uint32_t m = 0; m < a.n_rows; ++m)
-      multiply_outputs<Weight, 1>(a, output, a.plain + m * stride, a.y + size_t(m) * kLanes + output);
+      multiply_outputs<Weight, 1>(a, output, a.plain + input_row(a, m) * stride, a.y + size_t(m) * kLanes + output);
 }

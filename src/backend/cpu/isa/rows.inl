@@ -112,3 +112,18 @@ static void cap_and_scale(float* y, size_t n, float softcap, float scale) {
     store(y + i, mul(v, broadcast(scale)));
   }
 }
+
+static float exponentials(float* x, uint32_t n, float maximum) {
+  Floats total = broadcast(0.0f);
+  for_lanes(n, [&](uint32_t i, uint32_t count) __attribute__((always_inline)) {
+    store_lanes(x + i, exponential(sub(load_lanes(x + i, count), broadcast(maximum))), count);
+    total = add(total, load_lanes(x + i, count));
+  });
+  return sum(total);
+}
+static void weighted_sum(const float* panel, const uint32_t* indices, const float* weights, uint32_t n, float* out) {
+  Floats total = broadcast(0.0f);
+  for (uint32_t i = 0; i < n; ++i)
+    total = fma(broadcast(weights[i]), load(panel + size_t(indices[i]) * kLanes), total);
+  store(out, total);
+}

@@ -11,6 +11,8 @@
    .gate_clamped_swiglu = gate_clamped_swiglu,                                      \
    .sigmoid_gate = sigmoid_gate,                                                    \
    .cap_and_scale = cap_and_scale,                                                  \
+   .exponentials = exponentials,                                                    \
+   .weighted_sum = weighted_sum,                                                    \
    .attend_chunk = attend_chunk,                                                    \
    .attend_merge = attend_merge,                                                    \
    .attend_finish = attend_finish,                                                  \

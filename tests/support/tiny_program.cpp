@@ -1,0 +1,83 @@
+#include "support/tiny_program.h"
+
+#include "base/check.h"
+
+#include <cmath>
+
+namespace honeycrisp::test_support {
+
+using namespace program;
+using quant::Format;
+
+TinyProgram::TinyProgram(uint32_t columns, bool all_f32) : width(columns), plain(all_f32) {
+  buffer(width);
+  add(Embed{matrix(Format::kF32, kVocabulary, width), all(0), 1.0f}, "embed");
+  program.vocabulary = kVocabulary;
+  program.n_layers = 1;
+}
+
+Matrix TinyProgram::matrix(Format format, uint32_t rows, uint32_t cols, uint32_t slices) {
+  if (plain) format = Format::kF32;
+  bytes.push_back(random_weights(random, format, uint64_t{slices} * rows * cols));
+  program.weights.push_back({.name = "w" + std::to_string(program.weights.size()),
+                             .format = format,
+                             .cols = cols,
+                             .rows = rows,
+                             .slices = slices,
+                             .data = bytes.back().data(),
+                             .bytes = bytes.back().size()});
+  return {WeightId(program.weights.size() - 1), 0, rows};
+}
+
+VectorId TinyProgram::vector(uint64_t n, float low, float high) {
+  program.vectors.push_back({"v", random.floats(n, low, high)});
+  return VectorId(program.vectors.size() - 1);
+}
+
+BufferId TinyProgram::buffer(uint32_t columns) {
+  program.buffers.push_back({"b", columns});
+  return BufferId(program.buffers.size() - 1);
+}
+
+RopeId TinyProgram::rope(bool interleaved, uint32_t pairs, uint32_t distance) {
+  Rope r{.interleaved = interleaved, .pair_distance = distance};
+  for (uint32_t i = 0; i < pairs; ++i) r.inverse_frequency.push_back(std::pow(1e-3, double(i) / pairs));
+  program.ropes.push_back(r);
+  return RopeId(program.ropes.size() - 1);
+}
+
+void TinyProgram::store(Matrix m, Slice in, Slice out, Store ending) {
+  ending.outs = {out};
+  add(Project{in, norm(in.width), {m}, {std::nullopt}, ending}, "store");
+}
+
+void TinyProgram::residual(Matrix m, Slice in, Residual ending) {
+  ending.x = all(0);
+  add(Project{in, std::nullopt, {m}, {vector(m.rows, -1, 1)}, ending}, "residual");
+}
+
+void TinyProgram::attention(const std::function<void(TinyProgram&, Attend&)>& change, uint32_t window) {
+  program.caches.push_back({.n_kv_heads = kKvHeads, .key_dim = kHeadDim, .value_dim = kHeadDim, .window = window});
+  Attend a{.n_heads = kHeads, .q = {}, .scale = 0.02f};
+  a.cache = CacheId(program.caches.size() - 1);
+  a.window = window;
+  a.k = all(buffer(kKvHeads * kHeadDim));
+  a.v = all(buffer(kKvHeads * kHeadDim));
+  a.out = all(buffer(kHeads * kHeadDim));
+  change(*this, a);
+  a.q = all(buffer(kHeads * kHeadDim * (a.output_gate ? 2 : 1)));
+  store(matrix(Format::kQ4_0, a.q.width, width), all(0), a.q);
+  if (a.k) store(matrix(Format::kQ8_0, a.k->width, width), all(0), *a.k);
+  if (a.v) store(matrix(Format::kQ5_1, a.v->width, width), all(0), *a.v);
+  add(a, "attend");
+  residual(matrix(Format::kQ4_1, width, a.out.width), a.out, {.branch_scale = 0.5f});
+}
+
+void TinyProgram::finish() {
+  add(Logits{all(0), norm(width), matrix(Format::kQ8_0, kVocabulary, width), 1.5f, 30.0f}, "logits");
+  assign_pools(program);
+  const auto checked = check(program);
+  HC_CHECK(checked.has_value(), "{}", checked.error().message);
+}
+
+}  // namespace honeycrisp::test_support
