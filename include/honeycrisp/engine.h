@@ -34,9 +34,15 @@ struct EngineOptions {
   uint32_t threads = 0;  // 0: physical cores inside affinity and cgroup quota
   uint32_t chunk = 512;  // most prompt positions computed at once; never changes a bit of the result
   bool mmap = true;
-  uint64_t kv_memory_limit = 0;  // bytes of KV pages over all sessions; 0: what `context` needs for max_sessions
+  uint64_t kv_memory_limit = 0;  // bytes of KV pages and recurrent states over all sessions; 0: what `context`
+                                 // needs for max_sessions
   uint32_t max_sessions = 16;    // sessions with a full context at the same time; more may share that memory
   uint32_t rollback = 256;       // positions that rewind() goes back without recomputing, in sliding-window models
+  /// Models with recurrent layers: earlier states that a session may keep besides its current one, the further apart
+  /// the older. rewind() resumes from the newest at or before its position, or else from the beginning, and the next
+  /// append computes the rest again, with the same bits. They give way when memory is short. One takes
+  /// ModelInfo::state_bytes.
+  uint32_t state_checkpoints = 4;
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of weights taken in
 };
 
@@ -47,6 +53,7 @@ struct ModelInfo {
   uint64_t file_bytes = 0;
   uint64_t weight_bytes_per_token = 0;  // read by one decoded token
   uint64_t kv_bytes_per_token = 0;      // of cache, per position
+  uint64_t state_bytes = 0;             // of recurrent layers, per session; 0: the model has none
   uint32_t layers = 0, width = 0;
   uint32_t vocabulary = 0;       // ids 0 ≤ id < vocabulary can be computed and chosen: rows of the tables, or fewer
   uint32_t trained_context = 0;  // the model's own
@@ -61,7 +68,7 @@ std::vector<std::string> backend_names();
 class Engine;
 struct EngineFactory;
 
-/// One timeline of tokens with its KV pages. Movable; closing it frees the pages.
+/// One timeline of tokens with its KV pages and recurrent state. Movable; closing it frees them.
 class Session {
  public:
   Session(Session&&) noexcept;
@@ -82,10 +89,11 @@ class Session {
   std::span<const Token> tokens() const;  // the timeline so far
   uint32_t position() const;              // tokens().size()
 
-  /// A second timeline with the same past; pages are shared until one side writes.
+  /// A second timeline with the same past; pages and state are shared until one side writes.
   Result<Session> fork() const;
   /// Forgets everything from `position` on. logits() is empty until the next token unless nothing changed. Behind what
-  /// a sliding window still holds, the next append computes the past again, with the same bits.
+  /// a sliding window still holds, and from the last kept recurrent state on, the next append computes the past again,
+  /// with the same bits.
   /// Error: kInvalidInput for a position past the end.
   Result<void> rewind(uint32_t position);
 

@@ -55,7 +55,8 @@ typedef struct hc_engine_options {
   uint32_t threads;    /* 0: the physical cores that this process may use */
   uint32_t chunk;      /* most prompt positions computed at once */
   uint32_t max_sessions;
-  uint64_t kv_memory_limit; /* bytes; 0: what `context` needs for max_sessions */
+  uint64_t kv_memory_limit;   /* bytes; 0: what `context` needs for max_sessions */
+  uint32_t state_checkpoints; /* recurrent models: earlier states that a session keeps, for rewinds */
 } hc_engine_options;
 
 /* Fields as honeycrisp::SamplingOptions. Start from hc_sampling_default(). */

@@ -87,6 +87,7 @@ hc_engine_options hc_engine_options_default(void) {
   result.chunk = options.chunk;
   result.max_sessions = options.max_sessions;
   result.kv_memory_limit = options.kv_memory_limit;
+  result.state_checkpoints = options.state_checkpoints;
   return result;
 }
 
@@ -104,6 +105,7 @@ hc_status hc_engine_load(const char* path, const hc_engine_options* options, hc_
       chosen.chunk = options->chunk;
       chosen.max_sessions = options->max_sessions;
       chosen.kv_memory_limit = options->kv_memory_limit;
+      chosen.state_checkpoints = options->state_checkpoints;
     }
     HC_ASSIGN(auto engine, honeycrisp::Engine::load(path, chosen));
     *out = new hc_engine{std::move(engine)};

@@ -147,7 +147,7 @@ struct EngineFactory {
                                                                      .max_rows = options.chunk,
                                                                      .max_positions = context,
                                                                      .progress = options.progress}));
-    impl->cache.emplace(*impl->executor, program.pools, limits);
+    impl->cache.emplace(*impl->executor, program, limits);
     impl->stepper.emplace(
         *impl->executor, *impl->cache,
         engine::Stepper::Shape{
@@ -155,6 +155,7 @@ struct EngineFactory {
     impl->info.backend = impl->executor->plan().backend;
     for (const engine::PagePool& pool : impl->cache->pools)
       impl->info.kv_bytes_per_token += pool.page_bytes() / program::kPagePositions;
+    impl->info.state_bytes = impl->executor->state_bytes();
     impl->internals.emplace(Engine::Internals{.file = impl->parts.file,
                                               .model = impl->parts.model,
                                               .tokenizer = impl->parts.tokenizer,

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/internals.h"
-#include "engine/page_pool.h"
+#include "engine/kv_cache.h"
 #include "engine/sequence.h"
 #include "engine/stepper.h"
 

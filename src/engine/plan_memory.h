@@ -3,7 +3,7 @@
 
 #include "backend/backend.h"
 #include "base/result.h"
-#include "engine/page_pool.h"
+#include "engine/kv_cache.h"
 #include "model/model.h"
 #include <honeycrisp/engine.h>
 

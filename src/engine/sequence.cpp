@@ -18,7 +18,10 @@ uint32_t oldest_read(uint32_t position, uint32_t window) {
 
 }  // namespace
 
-Sequence::Sequence(KvCache& cache) : cache_(&cache), tables_(cache.pools.size()) {}
+Sequence::Sequence(KvCache& cache) : Sequence(cache, StateTrack(cache)) {}
+
+Sequence::Sequence(KvCache& cache, StateTrack&& states)
+    : cache_(&cache), tables_(cache.pools.size()), states_(std::move(states)) {}
 
 Sequence::~Sequence() { drop_all(); }
 
@@ -32,21 +35,24 @@ void Sequence::truncate(uint32_t size) {
   HC_CHECK(size <= tokens_.size());
   tokens_.resize(size);
   roles_.resize(size);
-  if (size >= computed_) return;
-  computed_ = size;
-  abandon();
+  if (size < computed_) resume(size);
+}
+
+void Sequence::resume(uint32_t position) {
+  computed_ = states_.rewind(position);
   for (size_t pool = 0; pool < tables_.size(); ++pool) {
-    const uint32_t oldest = oldest_read(size, cache_->pools[pool].window());
+    const uint32_t oldest = oldest_read(computed_, cache_->pools[pool].window());
     if (tables_[pool].first > oldest / kPagePositions) {
       drop_all();
-      computed_ = 0;
+      computed_ = states_.rewind(0);
       return;
     }
   }
+  drop_uncomputed();
 }
 
 Sequence Sequence::fork() const {
-  Sequence copy(*cache_);
+  Sequence copy(*cache_, states_.fork());
   copy.tokens_ = tokens_;
   copy.roles_ = roles_;
   copy.computed_ = computed_;
@@ -72,6 +78,7 @@ Result<void> Sequence::prepare(uint32_t end) {
     const uint32_t n = wanted - pages_for(computed_) + (shares_last_page(i) ? 1 : 0);
     HC_TRY(cache_->pools[i].ensure_free(n, cache_->budget));
   }
+  HC_TRY(states_.prepare());
   for (size_t i = 0; i < tables_.size(); ++i) {
     PagePool& pool = cache_->pools[i];
     if (shares_last_page(i)) {
@@ -89,6 +96,7 @@ Result<void> Sequence::prepare(uint32_t end) {
 void Sequence::commit(uint32_t end) {
   HC_CHECK(end >= computed_ && end <= tokens_.size());
   computed_ = end;
+  states_.commit(end);
   for (size_t i = 0; i < tables_.size(); ++i) {
     PagePool& pool = cache_->pools[i];
     if (pool.window() == 0 || end <= cache_->rollback) continue;
@@ -97,11 +105,13 @@ void Sequence::commit(uint32_t end) {
       pool.release(table.pages[table.first]);
       table.pages[table.first] = kNoPage;
     }
+    if (table.first > 0) states_.forget_before(table.first * kPagePositions + pool.window() - 1);
   }
 }
 
-void Sequence::abandon() {
-  for (size_t pool = 0; pool < tables_.size(); ++pool) drop_from(pool, pages_for(computed_));
+void Sequence::abandon(Outcome outcome) {
+  if (outcome == Outcome::kFailed) return resume(computed_);
+  drop_uncomputed();
 }
 
 uint32_t Sequence::pages_missing(size_t pool) const {
@@ -113,6 +123,7 @@ backend::SequencePages Sequence::pages() const {
   backend::SequencePages result;
   result.tables.reserve(tables_.size());
   for (const Table& table : tables_) result.tables.emplace_back(table.pages);
+  result.state = states_.current();
   return result;
 }
 
@@ -121,6 +132,10 @@ void Sequence::drop_from(size_t pool, size_t n_pages) {
   for (size_t i = std::max<size_t>(n_pages, table.first); i < table.pages.size(); ++i)
     cache_->pools[pool].release(table.pages[i]);
   table.pages.resize(std::min(n_pages, table.pages.size()));
+}
+
+void Sequence::drop_uncomputed() {
+  for (size_t pool = 0; pool < tables_.size(); ++pool) drop_from(pool, pages_for(computed_));
 }
 
 void Sequence::drop_all() {

@@ -21,7 +21,20 @@ Result<void> Stepper::reserve(std::span<const Work> works) {
     for (const Work& work : works) pages += work.sequence->pages_missing(pool);
     HC_TRY(cache_->pools[pool].ensure_free(uint32_t(std::min<uint64_t>(pages, kNoPage)), cache_->budget));
   }
-  return {};
+  return cache_->states.slot_bytes() == 0 ? Result<void>() : reserve_states(works);
+}
+
+Result<void> Stepper::reserve_states(std::span<const Work> works) {
+  std::vector<StateId> held;  // by the works; of forks that share a slot all but the last holder copy it
+  for (const Work& work : works) held.push_back(work.sequence->states().current());
+  std::sort(held.begin(), held.end());
+  size_t n = 0;
+  for (size_t i = 0, end = 0; i < held.size(); i = end) {
+    while (end < held.size() && held[end] == held[i]) ++end;
+    const bool one_stays = held[i] != kNoState && cache_->states.holders(held[i]) == end - i;
+    n += end - i - (one_stays ? 1 : 0);
+  }
+  return cache_->states.ensure(uint32_t(n), cache_->budget);
 }
 
 void Stepper::plan(std::span<const Work> works) {
@@ -33,7 +46,7 @@ void Stepper::plan(std::span<const Work> works) {
     if (begin == work.sequence->size()) continue;
     if (rows_left == 0 || logits_left == 0) break;
     const uint64_t quiet = work.logits_from > begin ? work.logits_from - begin : 0;
-    const uint64_t n = std::min({uint64_t(work.sequence->size() - begin), rows_left, quiet + logits_left});
+    const uint64_t n = std::min({uint64_t(work.sequence->next_stop() - begin), rows_left, quiet + logits_left});
     const uint64_t n_logits = n > quiet ? n - quiet : 0;
     parts_.push_back({&work, uint32_t(begin + n), uint32_t(begin + n - n_logits)});
     rows_left -= n;
@@ -44,16 +57,15 @@ void Stepper::plan(std::span<const Work> works) {
 Result<bool> Stepper::step(std::span<const Work> works) {
   plan(works);
   if (parts_.empty()) return false;
-  if (auto computed = compute(); !computed) {
-    for (const Part& part : parts_) part.work->sequence->abandon();
-    return tl::unexpected(std::move(computed).error());
-  }
+  Unfinished unfinished{parts_};
+  HC_TRY(compute(unfinished));
   deliver_logits();
   for (const Part& part : parts_) part.work->sequence->commit(part.end);
+  unfinished.parts = {};
   return true;
 }
 
-Result<void> Stepper::compute() {
+Result<void> Stepper::compute(Unfinished& unfinished) {
   rows_.clear();
   pages_.clear();
   uint64_t n_logits = 0;
@@ -70,7 +82,9 @@ Result<void> Stepper::compute() {
     pages_.push_back(sequence.pages());
     n_logits += part.end - part.logits_begin;
   }
-  return executor_->step({.rows = rows_, .sequences = pages_}, logits_target(n_logits));
+  const std::span<float> logits = logits_target(n_logits);
+  unfinished.outcome = Sequence::Outcome::kFailed;
+  return executor_->step({.rows = rows_, .sequences = pages_}, logits);
 }
 
 std::span<float> Stepper::logits_target(uint64_t n_rows) {

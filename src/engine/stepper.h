@@ -41,8 +41,17 @@ class Stepper {
     uint32_t end = 0;           // positions [computed(), end) of the sequence are in the batch
     uint32_t logits_begin = 0;  // of them, those from here on yield logits
   };
+  /// Gives everything back unless the batch is completed, also when memory for the batch itself runs out.
+  struct Unfinished {
+    std::span<const Part> parts;
+    Sequence::Outcome outcome = Sequence::Outcome::kNotRun;
+    ~Unfinished() {
+      for (const Part& part : parts) part.work->sequence->abandon(outcome);
+    }
+  };
+  Result<void> reserve_states(std::span<const Work> works);
   void plan(std::span<const Work> works);
-  Result<void> compute();
+  Result<void> compute(Unfinished& unfinished);
   std::span<float> logits_target(uint64_t n_rows);
   void deliver_logits() const;
 

@@ -1,73 +1,17 @@
 // Paging, forks, rewinds and batches over the toy backend, whose logits show any page that is not what it should be.
-#include "engine/stepper.h"
-
-#include "engine/testing/toy_backend.h"
+#include "engine/testing/rig.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <list>
-#include <numeric>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
 namespace honeycrisp::engine {
 namespace {
 
+using namespace toy;
 using backend::Role;
-
-constexpr uint32_t kVocabulary = 5;
-
-std::vector<int32_t> some_tokens(size_t n, int32_t first = 0) {
-  std::vector<int32_t> tokens(n);
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
-
-/// A cache and a stepper over the toy.
-struct Rig {
-  explicit Rig(std::vector<uint32_t> windows, KvCache::Limits limits = {}, uint32_t vocabulary = kVocabulary)
-      : program(toy::make_program(std::move(windows), kVocabulary)),
-        executor(program, control),
-        cache(executor, program.pools, limits),
-        stepper(executor, cache, {.chunk = limits.chunk, .table_rows = kVocabulary, .vocabulary = vocabulary}) {}
-
-  /// Adds the tokens, computes what is missing, and returns the last row's logits.
-  Result<std::vector<float>> append(Sequence& sequence, std::span<const int32_t> tokens, Role role = Role::kPrompt) {
-    const uint32_t before = sequence.size();
-    sequence.push(tokens, role);
-    std::vector<float> logits(kVocabulary);
-    Work work{&sequence, sequence.size() - 1, logits};
-    while (true) {
-      Result<bool> more = stepper.step({&work, 1});
-      if (!more) {
-        sequence.truncate(before);
-        return tl::unexpected(more.error());
-      }
-      if (!*more) return logits;
-    }
-  }
-  std::vector<float> expected(const Sequence& sequence) const {
-    return toy::expected_logits(program, sequence.tokens());
-  }
-  /// append() succeeds with the logits of a plain recomputation.
-  bool append_matches(Sequence& sequence, std::span<const int32_t> tokens, Role role = Role::kPrompt) {
-    const Result<std::vector<float>> logits = append(sequence, tokens, role);
-    return logits && *logits == expected(sequence);
-  }
-  uint32_t used_pages() const {
-    uint32_t used = 0;
-    for (const PagePool& pool : cache.pools) used += pool.used();
-    return used;
-  }
-
-  std::shared_ptr<toy::Control> control = std::make_shared<toy::Control>();
-  program::Program program;
-  toy::Executor executor;
-  KvCache cache;
-  Stepper stepper;
-};
-
-const KvCache::Limits kSmall{.context = 1024, .rollback = 16, .chunk = 32, .sessions = 4};
 
 TEST(Stepper, chunks_of_any_size_give_the_same_logits) {
   for (const uint32_t chunk : {1u, 2u, 3u, 7u, 64u, 65u, 512u}) {
@@ -248,7 +192,7 @@ TEST(PagePool, the_last_page_freed_is_the_first_taken) {
 TEST(KvCacheSize, overflow_is_seen) {
   const program::CachePool pool{.n_kv_heads = UINT32_MAX, .key_dim = UINT32_MAX, .value_dim = 1, .n_layers = 1};
   KvCache::Limits limits = kSmall;
-  EXPECT_EQ(sequence_bytes({&pool, 1}, backend::CacheType::kF32, limits), std::nullopt);
+  EXPECT_EQ(sequence_page_bytes({&pool, 1}, backend::CacheType::kF32, limits), std::nullopt);
 }
 
 // Any series of appends, generated tokens, forks, rewinds, closings and failures ends with the logits of a plain

@@ -50,7 +50,7 @@ class Inspect(Case):
         small, large = (self.json(self.model, "-c", c)["memory"] for c in ("64", "512"))
         self.assertEqual(large["cache"], 8 * small["cache"])
         self.assertEqual(self.json(self.model, "-c", "512", "--kv-type", "f32")["memory"]["cache"], 2 * large["cache"])
-        self.assertEqual(large["total"], large["weights"] + large["cache"] + large["activations"])
+        self.assertEqual(large["total"], large["weights"] + large["cache"] + large["states"] + large["activations"])
 
     def test_program_for_people(self):
         text = self.succeed("inspect", self.model, "--program", "--backend", "reference").decode()

@@ -122,6 +122,7 @@ std::string report_json(const InspectReport& report) {
                     {"memory", json::object{{"context", memory.context},
                                             {"weights", memory.weights},
                                             {"cache", memory.cache},
+                                            {"states", memory.states},
                                             {"activations", memory.activations},
                                             {"total", memory.total()}}},
                     {"metadata", std::move(metadata)},

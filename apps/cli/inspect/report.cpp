@@ -2,6 +2,7 @@
 
 #include "backend/registry.h"
 #include "program/check.h"
+#include <honeycrisp/engine.h>
 
 #include <algorithm>
 #include <map>
@@ -44,6 +45,7 @@ MemoryNeed memory_need(const program::Program& program, uint32_t context, backen
     need.cache +=
         kept * program::kPagePositions * (backend::cache_bytes(type, keys) + backend::cache_bytes(type, values));
   }
+  need.states = program::state_bytes(program) * (uint64_t{1} + EngineOptions{}.state_checkpoints);
   for (const program::Buffer& buffer : program.buffers) need.activations += kChunkRows * buffer.width * sizeof(float);
   return need;
 }

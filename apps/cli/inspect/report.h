@@ -32,8 +32,9 @@ struct MemoryNeed {
   uint32_t context = 0;
   uint64_t weights = 0;
   uint64_t cache = 0;        // KV pages of one full session
+  uint64_t states = 0;       // recurrent states of one session, checkpoints included
   uint64_t activations = 0;  // buffers of a chunk of the prompt
-  uint64_t total() const { return weights + cache + activations; }
+  uint64_t total() const { return weights + cache + states + activations; }
 };
 
 /// Launches and barriers of a step. On a CPU a launch is a pass of the thread pool.

@@ -71,8 +71,9 @@ void add_head(std::string& out, const InspectReport& report) {
   line(out, "Bits per weight", fmt::format("{:.2f}", report.bits_per_weight));
   if (report.model)
     line(out, "Memory",
-         fmt::format("{} at context {}: weights {}, cache {}, activations {}", human_bytes(report.memory.total()),
+         fmt::format("{} at context {}: weights {}, cache {}{}, activations {}", human_bytes(report.memory.total()),
                      report.memory.context, human_bytes(report.memory.weights), human_bytes(report.memory.cache),
+                     report.memory.states == 0 ? "" : ", recurrent states " + human_bytes(report.memory.states),
                      human_bytes(report.memory.activations)));
   if (report.plan) line(out, "Runs on", report.plan->backend);
   if (!report.program_error.empty())

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <new>
+#include <set>
 
 namespace honeycrisp::engine::toy {
 namespace {
@@ -21,9 +23,11 @@ uint64_t mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
-/// One position through all layers; `cell(layer, position)` is where the layer's "key" of a position lives.
+/// One position through all layers; `cell(layer, position)` is where the layer's "key" of a position lives, `state`
+/// what the recurrent layers know of the positions before.
 template <class Cell>
-uint64_t run_position(const program::Program& program, int32_t token, uint32_t position, const Cell& cell) {
+uint64_t run_position(const program::Program& program, int32_t token, uint32_t position, const Cell& cell,
+                      std::span<uint64_t> state) {
   uint64_t hidden = mix(uint64_t(token) << 32 | position);
   for (uint32_t layer = 0; layer < program.pools.size(); ++layer) {
     const uint32_t window = program.pools[layer].window;
@@ -32,6 +36,10 @@ uint64_t run_position(const program::Program& program, int32_t token, uint32_t p
     for (uint32_t p = window == 0 || position < window ? 0 : position - window + 1; p <= position; ++p)
       attended = mix(attended ^ cell(layer, p) ^ p);
     hidden = mix(hidden ^ attended);
+  }
+  for (uint64_t& memory : state) {
+    memory = mix((position == 0 ? 0 : memory) ^ mix(hidden));
+    hidden = mix(hidden ^ memory);
   }
   return hidden;
 }
@@ -42,10 +50,11 @@ void write_logits(uint64_t hidden, std::span<float> logits) {
 
 }  // namespace
 
-program::Program make_program(std::vector<uint32_t> windows, uint32_t vocabulary) {
+program::Program make_program(std::vector<uint32_t> windows, uint32_t vocabulary, uint32_t recurrent) {
   program::Program program;
   program.vocabulary = vocabulary;
-  program.n_layers = uint32_t(windows.size());
+  program.n_layers = uint32_t(windows.size()) + recurrent;
+  program.states.resize(recurrent, {.n_heads = 1, .key_dim = 2, .value_dim = 2, .channels = 6, .kernel_size = 2});
   for (uint32_t i = 0; i < windows.size(); ++i) {
     program.pools.push_back({.n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .window = windows[i], .n_layers = 1});
     program.caches.push_back({.n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .window = windows[i], .pool = i});
@@ -55,10 +64,10 @@ program::Program make_program(std::vector<uint32_t> windows, uint32_t vocabulary
 
 std::vector<float> expected_logits(const program::Program& program, std::span<const int32_t> tokens) {
   std::vector<std::vector<uint64_t>> cells(program.pools.size(), std::vector<uint64_t>(tokens.size()));
+  std::vector<uint64_t> state(program.states.size());
   uint64_t hidden = 0;
-  for (uint32_t p = 0; p < tokens.size(); ++p)
-    hidden =
-        run_position(program, tokens[p], p, [&](uint32_t layer, uint32_t at) -> uint64_t& { return cells[layer][at]; });
+  const auto cell = [&](uint32_t layer, uint32_t at) -> uint64_t& { return cells[layer][at]; };
+  for (uint32_t p = 0; p < tokens.size(); ++p) hidden = run_position(program, tokens[p], p, cell, state);
   std::vector<float> logits(program.vocabulary);
   write_logits(hidden, logits);
   return logits;
@@ -79,28 +88,42 @@ void Executor::copy_page(uint32_t pool, backend::PageId from, backend::PageId to
   pools_[pool][to] = pools_[pool][from];
 }
 
+Result<void> Executor::reserve_states(uint32_t n_states) {
+  if (n_states > control_->max_states) return Fail(ErrorCode::kOutOfMemory, "toy memory is full");
+  HC_CHECK(n_states >= states_.size());
+  states_.resize(n_states, State(program_->states.size(), kGarbage));
+  return {};
+}
+
+void Executor::copy_state(backend::StateId from, backend::StateId to) {
+  ++control_->state_copies;
+  states_[to] = states_[from];
+}
+
 uint64_t Executor::run_row(const backend::Row& row, const backend::SequencePages& pages) {
-  return run_position(*program_, row.token, row.position, [&](uint32_t layer, uint32_t p) -> uint64_t& {
+  const auto cell = [&](uint32_t layer, uint32_t p) -> uint64_t& {
     const auto table = pages.tables[layer];
     HC_CHECK(p / program::kPagePositions < table.size(), "position {}", p);
     const backend::PageId page = table[p / program::kPagePositions];
     HC_CHECK(page < pools_[layer].size(), "position {} of pool {} has page {}", p, layer, page);
     return pools_[layer][page][p % program::kPagePositions];
-  });
+  };
+  if (program_->states.empty()) return run_position(*program_, row.token, row.position, cell, {});
+  return run_position(*program_, row.token, row.position, cell, states_[pages.state]);
 }
 
-Result<void> Executor::step(const backend::Batch& batch, std::span<float> logits) {
-  if (control_->steps >= control_->fail_after) return Fail(ErrorCode::kInternal, "toy step failed");
-  ++control_->steps;
-  control_->rows += batch.rows.size();
-  control_->largest_batch = std::max(control_->largest_batch, batch.rows.size());
-
+/// What one sequence writes no other of the batch reads or writes.
+void Executor::check_exclusive(const backend::Batch& batch) const {
   std::map<std::pair<size_t, backend::PageId>, uint32_t> writer;
   for (const backend::Row& row : batch.rows) {
     for (size_t pool = 0; pool < pools_.size(); ++pool)
       writer[{pool, batch.sequences[row.sequence].tables[pool][row.position / program::kPagePositions]}] = row.sequence;
   }
+  std::set<backend::StateId> states;
   for (uint32_t s = 0; s < batch.sequences.size(); ++s) {
+    const backend::StateId state = batch.sequences[s].state;
+    if (!program_->states.empty())
+      HC_CHECK(state < states_.size() && states.insert(state).second, "state {} is absent or shared", state);
     for (size_t pool = 0; pool < pools_.size(); ++pool) {
       for (const backend::PageId page : batch.sequences[s].tables[pool]) {
         const auto found = writer.find({pool, page});
@@ -108,6 +131,20 @@ Result<void> Executor::step(const backend::Batch& batch, std::span<float> logits
       }
     }
   }
+}
+
+Result<void> Executor::step(const backend::Batch& batch, std::span<float> logits) {
+  check_exclusive(batch);
+  if (control_->steps >= control_->fail_after) {
+    if (!program_->states.empty())
+      for (const backend::SequencePages& pages : batch.sequences)
+        std::fill(states_[pages.state].begin(), states_[pages.state].end(), kGarbage);
+    if (control_->throws) throw std::bad_alloc();
+    return Fail(ErrorCode::kInternal, "toy step failed");
+  }
+  ++control_->steps;
+  control_->rows += batch.rows.size();
+  control_->largest_batch = std::max(control_->largest_batch, batch.rows.size());
 
   for (const backend::Row& row : batch.rows) {
     control_->roles.push_back(row.role);

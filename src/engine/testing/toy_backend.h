@@ -1,5 +1,6 @@
-// A backend for tests whose logits depend on every token that a row may see, through the pages it is given: a wrong,
-// stale or shared page, a wrong position or a lost token changes them. Not a model; exact integer arithmetic.
+// A backend for tests whose logits depend on every token that a row may see, through the pages and the recurrent state
+// it is given: a wrong, stale or shared one, a wrong position or a lost token changes them. Not a model; exact integer
+// arithmetic.
 #pragma once
 
 #include "backend/backend.h"
@@ -11,20 +12,25 @@ namespace honeycrisp::engine::toy {
 
 inline constexpr uint64_t kPageBytes = 1024;
 
-/// A program of one layer per window (0: none), one pool each, and the given rows of its tables.
-program::Program make_program(std::vector<uint32_t> windows, uint32_t vocabulary);
+inline constexpr uint64_t kStateBytes = 2048;
 
-/// logits [vocabulary] after `tokens`, computed without pages.
+/// A program of one layer per window (0: none), one pool each, then the recurrent layers, and the given rows of its
+/// tables.
+program::Program make_program(std::vector<uint32_t> windows, uint32_t vocabulary, uint32_t recurrent = 0);
+
+/// logits [vocabulary] after `tokens`, computed without pages and states.
 std::vector<float> expected_logits(const program::Program& program, std::span<const int32_t> tokens);
 
 /// What a test may look at and make fail.
 struct Control {
-  uint64_t steps = 0, rows = 0, copies = 0;
+  uint64_t steps = 0, rows = 0, copies = 0, state_copies = 0;
   size_t largest_batch = 0;
   std::vector<backend::Role> roles;  // of all rows, in order
   std::vector<int32_t> script;       // if not empty: the best token after position p is script[p % size]
   uint64_t fail_after = UINT64_MAX;  // steps that still succeed
   uint32_t max_pages = UINT32_MAX;   // of each pool: beyond, reserve_pages() fails
+  uint32_t max_states = UINT32_MAX;  // likewise
+  bool throws = false;               // a step that fails does so by std::bad_alloc
 };
 
 class Executor final : public backend::Executor {
@@ -33,20 +39,23 @@ class Executor final : public backend::Executor {
   Result<void> reserve_pages(uint32_t pool, uint32_t n_pages) override;
   uint64_t page_bytes(uint32_t) const override { return kPageBytes; }
   void copy_page(uint32_t pool, backend::PageId from, backend::PageId to) override;
-  Result<void> reserve_states(uint32_t) override { return {}; }
-  uint64_t state_bytes() const override { return 0; }
-  void copy_state(backend::StateId, backend::StateId) override {}
+  Result<void> reserve_states(uint32_t n_states) override;
+  uint64_t state_bytes() const override { return program_->states.empty() ? 0 : kStateBytes; }
+  void copy_state(backend::StateId from, backend::StateId to) override;
   Result<void> step(const backend::Batch& batch, std::span<float> logits) override;
   const backend::Plan& plan() const override { return plan_; }
   uint64_t memory_bytes() const override { return 0; }
 
  private:
-  using Page = std::vector<uint64_t>;  // [kPagePositions]
+  using Page = std::vector<uint64_t>;   // [kPagePositions]
+  using State = std::vector<uint64_t>;  // [recurrent layers]
+  void check_exclusive(const backend::Batch& batch) const;
   uint64_t run_row(const backend::Row& row, const backend::SequencePages& pages);
 
   const program::Program* program_;
   std::shared_ptr<Control> control_;
   std::vector<std::vector<Page>> pools_;
+  std::vector<State> states_;
   backend::Plan plan_{.backend = "toy"};
 };
 

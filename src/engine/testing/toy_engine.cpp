@@ -49,11 +49,13 @@ gguf::File make_file(const std::string& chat_template, bool add_bos) {
 
 }  // namespace
 
-ToyEngine::ToyEngine(EngineOptions options, uint32_t rows, const std::string& chat_template, bool add_bos) {
+ToyEngine::ToyEngine(EngineOptions options, uint32_t rows, const std::string& chat_template, bool add_bos,
+                     uint32_t recurrent) {
   gguf::File file = make_file(chat_template, add_bos);
   auto tokenizer = text::Tokenizer::load(file.metadata());
   HC_CHECK(tokenizer, "{}", tokenizer.error().message);
-  model::Model model{.summary = {.architecture = "toy", .vocabulary = rows}, .program = make_program({0, 40}, rows)};
+  model::Model model{.summary = {.architecture = "toy", .vocabulary = rows},
+                     .program = make_program({0, 40}, rows, recurrent)};
   auto engine = assemble({.path = "toy",
                           .file = std::move(file),
                           .model = std::move(model),

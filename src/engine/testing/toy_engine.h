@@ -30,7 +30,7 @@ class ToyEngine {
  public:
   /// `rows` of the model's tables may differ from kToyTokens.
   explicit ToyEngine(EngineOptions options = {.context = 64, .chunk = 8}, uint32_t rows = kToyTokens,
-                     const std::string& chat_template = {}, bool add_bos = true);
+                     const std::string& chat_template = {}, bool add_bos = true, uint32_t recurrent = 0);
 
   Engine& operator*() const { return *engine_; }
   Engine* operator->() const { return engine_.get(); }
