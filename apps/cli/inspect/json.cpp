@@ -81,6 +81,16 @@ json::value program_json(const InspectReport& report) {
                       {"ops", std::move(ops)}};
 }
 
+json::value token_json(const InspectReport& report) {
+  if (!report.model) return nullptr;
+  const TokenCost& token = report.token;
+  return json::object{{"weights", token.weights},
+                      {"cache", token.cache},
+                      {"state", token.state},
+                      {"experts", token.experts},
+                      {"of_experts", token.of_experts}};
+}
+
 json::value model_json(const InspectReport& report) {
   if (!report.model) return nullptr;
   const model::ModelSummary& summary = report.model->summary;
@@ -125,6 +135,7 @@ std::string report_json(const InspectReport& report) {
                                             {"states", memory.states},
                                             {"activations", memory.activations},
                                             {"total", memory.total()}}},
+                    {"per_token", token_json(report)},
                     {"metadata", std::move(metadata)},
                     {"tensors", tensors_json(report)},
                     {"program", program_json(report)},

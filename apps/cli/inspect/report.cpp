@@ -50,6 +50,22 @@ MemoryNeed memory_need(const program::Program& program, uint32_t context, backen
   return need;
 }
 
+TokenCost token_cost(const program::Program& program, backend::CacheType type) {
+  TokenCost cost;
+  cost.weights = program::weight_bytes(program);
+  cost.state = program::state_bytes(program);
+  for (const program::CacheLayer& layer : program.caches)
+    if (layer.window == 0)
+      cost.cache += backend::cache_bytes(type, uint64_t(layer.n_kv_heads) * layer.key_dim) +
+                    backend::cache_bytes(type, uint64_t(layer.n_kv_heads) * layer.value_dim);
+  for (const program::Step& step : program.steps)
+    if (const auto* mixture = std::get_if<program::MixExperts>(&step.op); mixture != nullptr && cost.experts == 0) {
+      cost.experts = mixture->router.top_k;
+      cost.of_experts = mixture->router.matrix.rows;
+    }
+  return cost;
+}
+
 ProgramCost program_cost(const program::Program& program, const backend::Plan& plan) {
   ProgramCost cost;
   uint64_t in_layers = 0;
@@ -92,6 +108,7 @@ Result<InspectReport> inspect_file(const std::string& path, const InspectOptions
                            : own == 0           ? kDefaultContext
                                                 : std::min(own, kDefaultContext);
   report.memory = memory_need(program, context, options.cache_type);
+  report.token = token_cost(program, options.cache_type);
   Result<backend::Plan> plan = make_plan(program, options, context);
   if (!plan) {
     report.program_error = plan.error().message;

@@ -37,6 +37,14 @@ struct MemoryNeed {
   uint64_t total() const { return weights + cache + states + activations; }
 };
 
+/// What one more token takes.
+struct TokenCost {
+  uint64_t weights = 0;                  // bytes read: of a mixture the chosen experts only
+  uint64_t cache = 0;                    // bytes that stay: layers without a window
+  uint64_t state = 0;                    // bytes of recurrent state, read and written
+  uint32_t experts = 0, of_experts = 0;  // chosen and all, of the first mixture; 0: none
+};
+
 /// Launches and barriers of a step. On a CPU a launch is a pass of the thread pool.
 struct ProgramCost {
   uint64_t launches = 0, barriers = 0, weight_bytes = 0;
@@ -54,6 +62,7 @@ struct InspectReport {
   std::optional<backend::Plan> plan;
   std::string program_error;  // why there is no model, or no plan
   MemoryNeed memory;          // all but weights 0 without a model
+  TokenCost token;            // of `model`
   ProgramCost cost;           // of `plan`
 };
 

@@ -5,6 +5,7 @@
 #include "program/check.h"
 #include "program/print.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <iterator>
@@ -47,6 +48,19 @@ std::string millions(uint64_t n) {
                           : fmt::format("{:.2f} G", double(n) / 1e9);
 }
 
+/// "1.9 GB of weights read (8 of 128 experts), 98 kB of cache"
+std::string token_text(const InspectReport& report) {
+  const TokenCost& token = report.token;
+  std::string text = human_bytes(token.weights) + " of weights read";
+  if (token.experts != 0) text += fmt::format(" ({} of {} experts)", token.experts, token.of_experts);
+  text += fmt::format(", {} of cache", human_bytes(token.cache));
+  const auto& caches = report.model->program.caches;
+  if (std::any_of(caches.begin(), caches.end(), [](const program::CacheLayer& c) { return c.window != 0; }))
+    text += " (layers with a window apart)";
+  if (token.state != 0) text += fmt::format(", {} of recurrent state read and written", human_bytes(token.state));
+  return text;
+}
+
 void add_head(std::string& out, const InspectReport& report) {
   line(out, "File",
        fmt::format("{} ({}, GGUF v{}{})", escape_for_display(report.path), human_bytes(report.file.file_bytes()),
@@ -75,6 +89,7 @@ void add_head(std::string& out, const InspectReport& report) {
                      report.memory.context, human_bytes(report.memory.weights), human_bytes(report.memory.cache),
                      report.memory.states == 0 ? "" : ", recurrent states " + human_bytes(report.memory.states),
                      human_bytes(report.memory.activations)));
+  if (report.model) line(out, "Per token", token_text(report));
   if (report.plan) line(out, "Runs on", report.plan->backend);
   if (!report.program_error.empty())
     line(out, "Cannot run", escape_for_display(report.program_error, 10 * kValueBytes));
@@ -103,7 +118,7 @@ void add_program(std::string& out, const InspectReport& report) {
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const program::Step& step = program.steps[i];
     const backend::StepPlan& plan = report.plan->steps[i];
-    fmt::format_to(std::back_inserter(out), "  {:<19} {:<8} {:<24} {:>9}  {}\n",
+    fmt::format_to(std::back_inserter(out), "  {:<19} {:<11} {:<24} {:>9}  {}\n",
                    escape_for_display(step.label, kValueBytes), program::op_name(step.op), plan.kernel,
                    human_bytes(program::weight_bytes(program, step.op)), program::describe(program, step.op));
     if (!plan.why_not_fast.empty())
