@@ -134,8 +134,8 @@ Result<program::Program> Builder::finish(std::vector<std::string>& notes) && {
     if (unused++ == 0) first = escape_for_display(t.name, 64);
   }
   if (further != 0)
-    notes.push_back(fmt::format("layers from {} on ({} tensors) predict further tokens and are not used",
-                                program_.n_layers, further));
+    notes.push_back(fmt::format("layers from {} on ({} tensor{}) predict further tokens and are not used",
+                                program_.n_layers, further, further == 1 ? "" : "s"));
   if (unused == 1) notes.push_back(fmt::format("tensor '{}' is not used by this architecture", first));
   if (unused > 1)
     notes.push_back(fmt::format("{} tensors are not used by this architecture, '{}' first", unused, first));
