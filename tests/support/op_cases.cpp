@@ -268,12 +268,73 @@ std::vector<OpCase> mix_experts_cases() {
   return cases;
 }
 
+// ---- DeltaNet
+
+struct Heads {
+  uint32_t keys = 2, values = 4, key_dim = 16, value_dim = 32, taps = 4;
+  uint32_t gate_run = 4, gate_stride = 4;
+  bool grouped = false;
+};
+
+void delta_net(TinyProgram& t, const Heads& h) {
+  const uint32_t channels = 2 * h.keys * h.key_dim + h.values * h.value_dim, values = h.values * h.value_dim;
+  const uint32_t gates = (h.values / h.gate_run - 1) * h.gate_stride + h.gate_run;
+  t.program.states.push_back({h.values, h.key_dim, h.value_dim, channels, h.taps});
+  const BufferId in = t.buffer(channels), gate = t.buffer(values), out = t.buffer(values);
+  const BufferId scalars = t.buffer(gates + h.gate_run);  // beta's columns lie between alpha's where there is room
+  DeltaNet d;
+  d.state = StateId(t.program.states.size() - 1);
+  d.n_key_heads = h.keys;
+  d.grouped_heads = h.grouped;
+  d.qkv = t.all(in);
+  d.z = t.all(gate);
+  d.alpha = {scalars, 0, gates};
+  d.beta = {scalars, h.gate_run, gates};
+  d.gate_run = h.gate_run;
+  d.gate_stride = h.gate_stride;
+  d.conv = t.vector(uint64_t{channels} * h.taps, -0.6f, 0.6f);
+  d.a = t.vector(h.values, -1.5f, -0.01f);
+  d.dt_bias = t.vector(h.values, -1, 1);
+  d.norm = t.norm(h.value_dim);
+  d.out = t.all(out);
+  t.store(t.matrix(Format::kQ8_0, channels, t.width), t.all(0), d.qkv, {.scale = 0.1f});
+  t.store(t.matrix(Format::kQ4_0, values, t.width), t.all(0), d.z, {.scale = 0.1f});
+  t.store(t.matrix(Format::kF32, gates + h.gate_run, t.width), t.all(0), t.all(scalars), {.scale = 0.3f});
+  t.add(d, "delta_net");
+  t.residual(t.matrix(Format::kF16, t.width, values), t.all(out), {.branch_scale = 0.3f});
+}
+
+std::vector<OpCase> delta_net_cases() {
+  const auto a_case = [](const char* name, Heads h, uint32_t positions = 24) {
+    return OpCase{std::string("delta_net_") + name, [h](TinyProgram& t) { delta_net(t, h); }, positions};
+  };
+  return {
+      a_case("of_one_head", {.keys = 1, .values = 1, .key_dim = 8, .value_dim = 8, .gate_run = 1, .gate_stride = 1}),
+      a_case("heads_by_remainder", {}, 70),
+      a_case("grouped_heads_and_gates_in_runs",
+             {.keys = 2, .values = 4, .gate_run = 2, .gate_stride = 4, .grouped = true}),
+      a_case("large_heads",
+             {.keys = 1, .values = 2, .key_dim = 128, .value_dim = 128, .gate_run = 2, .gate_stride = 2}),
+      a_case("five_heads_of_odd_sizes",
+             {.keys = 5, .values = 5, .key_dim = 9, .value_dim = 75, .taps = 3, .gate_run = 1, .gate_stride = 2}),
+      a_case("without_past_inputs",
+             {.keys = 1, .values = 3, .key_dim = 24, .value_dim = 20, .taps = 1, .gate_run = 3, .gate_stride = 3}),
+      a_case("of_two_taps",
+             {.keys = 3, .values = 3, .key_dim = 33, .value_dim = 49, .taps = 2, .gate_run = 3, .gate_stride = 5}),
+      {"delta_net_after_another",
+       [](TinyProgram& t) {
+         delta_net(t, {});
+         delta_net(t, {.keys = 1, .values = 4, .key_dim = 12, .value_dim = 17});
+       }},
+  };
+}
+
 }  // namespace
 
 const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> all = [] {
     std::vector<OpCase> cases;
-    for (auto make : {project_cases, attend_cases, mix_experts_cases})
+    for (auto make : {project_cases, attend_cases, delta_net_cases, mix_experts_cases})
       for (OpCase& c : make()) cases.push_back(std::move(c));
     return cases;
   }();

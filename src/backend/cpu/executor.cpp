@@ -66,12 +66,17 @@ class CpuExecutor final : public Executor {
         pool_(threads),
         barrier_(pool_.size()),
         cache_(program, options.cache_type),
+        states_(program),
         ropes_(program) {
     state_.isa = &isa;
     state_.n_threads = pool_.size();
     state_.cache = &cache_;
+    state_.states = &states_;
     state_.ropes = &ropes_;
-    for (const auto& kernel : kernels_) needs_.add(kernel->needs());
+    for (const auto& kernel : kernels_) {
+      needs_.add(kernel->needs());
+      kernel_bytes_ += kernel->memory_bytes();
+    }
   }
 
   Result<void> allocate_memory();
@@ -83,9 +88,9 @@ class CpuExecutor final : public Executor {
   uint64_t page_bytes(uint32_t pool) const override { return cache_.page_bytes(pool); }
   void copy_page(uint32_t pool, PageId from, PageId to) override { cache_.copy_page(pool, from, to); }
 
-  Result<void> reserve_states(uint32_t) override { return {}; }
-  uint64_t state_bytes() const override { return 0; }
-  void copy_state(StateId, StateId) override {}
+  Result<void> reserve_states(uint32_t n_states) override { return states_.reserve(n_states); }
+  uint64_t state_bytes() const override { return states_.bytes(); }
+  void copy_state(StateId from, StateId to) override { states_.copy(from, to); }
 
   Result<void> step(const Batch& batch, std::span<float> logits) override;
 
@@ -98,11 +103,14 @@ class CpuExecutor final : public Executor {
   }
 
   const Plan& plan() const override { return plan_; }
-  uint64_t memory_bytes() const override { return memory_bytes_ + softmax_bytes_ + ropes_.memory_bytes(); }
+  uint64_t memory_bytes() const override {
+    return memory_bytes_ + softmax_bytes_ + kernel_bytes_ + ropes_.memory_bytes();
+  }
 
  private:
   Result<void> validate(const Batch& batch) const;
   Result<void> reserve_chunks(uint32_t n_chunks);
+  void group_by_sequence(const Batch& batch);
   void work(uint32_t thread);
 
   const program::Program& program_;
@@ -116,12 +124,16 @@ class CpuExecutor final : public Executor {
   alignas(kAlignment) std::atomic<size_t> next_item_{0};
 
   KvCache cache_;
+  StateStore states_;
   RopeTables ropes_;
   Memory memory_, softmax_;
-  uint64_t memory_bytes_ = 0, softmax_bytes_ = 0;
+  uint64_t memory_bytes_ = 0, softmax_bytes_ = 0, kernel_bytes_ = 0;
   uint32_t chunk_capacity_ = 0;
   std::vector<float*> buffers_;
   std::vector<uint32_t> widths_, logit_rows_;
+  std::vector<SequenceRow> rows_by_sequence_;
+  std::vector<SequenceRun> runs_;
+  std::vector<uint32_t> run_of_sequence_;  // [Batch::sequences]
   std::vector<ThreadScratch> scratch_;
   StepState state_{};
   CeilingProbe probe_;
@@ -170,6 +182,10 @@ Result<void> CpuExecutor::allocate_memory() {
   state_.queries = floats_at(queries);
   state_.indices = reinterpret_cast<uint32_t*>(memory_.get() + indices);
   logit_rows_.reserve(options_.max_rows);
+  if (program_.states.empty()) return {};
+  rows_by_sequence_.resize(options_.max_rows);
+  runs_.reserve(options_.max_rows);
+  run_of_sequence_.reserve(options_.max_rows);
   return {};
 }
 
@@ -188,9 +204,32 @@ Result<void> CpuExecutor::reserve_chunks(uint32_t n_chunks) {
   return {};
 }
 
+void CpuExecutor::group_by_sequence(const Batch& batch) {
+  constexpr uint32_t kNone = UINT32_MAX;
+  runs_.clear();
+  run_of_sequence_.assign(batch.sequences.size(), kNone);
+  for (const Row& row : batch.rows) {
+    uint32_t& run = run_of_sequence_[row.sequence];
+    if (run == kNone) {
+      run = uint32_t(runs_.size());
+      runs_.push_back({.first = 0, .count = 0, .sequence = row.sequence});
+    }
+    ++runs_[run].count;
+  }
+  for (uint32_t i = 0, first = 0; i < runs_.size(); first += runs_[i++].count) runs_[i].first = first;
+  for (SequenceRun& run : runs_) run.count = 0;  // and counted again while they are filled
+  for (uint32_t row = 0; row < batch.rows.size(); ++row) {
+    const uint32_t index = run_of_sequence_[batch.rows[row].sequence];
+    rows_by_sequence_[runs_[index].first + runs_[index].count++] = {row, index};
+  }
+  state_.rows_by_sequence = rows_by_sequence_.data();
+  state_.runs = runs_.data();
+  state_.n_runs = uint32_t(runs_.size());
+}
+
 Result<void> CpuExecutor::validate(const Batch& batch) const {
   const BatchLimits limits{options_.max_rows, options_.max_positions};
-  return check_batch(program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); }, 0);
+  return check_batch(program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); }, states_.n_states());
 }
 
 Result<void> CpuExecutor::step(const Batch& batch, std::span<float> logits) {
@@ -206,6 +245,7 @@ Result<void> CpuExecutor::step(const Batch& batch, std::span<float> logits) {
                    program_.vocabulary);
   ropes_.reserve(n_positions);
   HC_TRY(reserve_chunks(ceil_div(n_positions, kChunkPositions)));
+  if (!program_.states.empty()) group_by_sequence(batch);
   state_.batch = &batch;
   state_.n_rows = uint32_t(batch.rows.size());
   state_.logit_rows = logit_rows_.data();
@@ -260,7 +300,7 @@ Result<Kernels> make_kernels(const program::Program& program, const Isa& isa) {
 Plan make_plan(const program::Program& program, const Kernels& kernels, const Isa& isa, uint32_t threads,
                std::string backend) {
   Plan plan{.backend = std::move(backend), .steps = {}};
-  const StepState one_row{.n_rows = 1, .n_logit_rows = 1, .n_threads = threads, .n_chunks = 1};
+  const StepState one_row{.n_rows = 1, .n_logit_rows = 1, .n_threads = threads, .n_chunks = 1, .n_runs = 1};
   for (size_t i = 0; i < kernels.size(); ++i) {
     const OpKernel& kernel = *kernels[i];
     StepPlan step{.kernel = program::op_name(program.steps[i].op), .why_not_fast = kernel.why_not_fast()};

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "support/op_cases.h"
 
+#include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <numeric>
@@ -274,6 +275,62 @@ TEST_F(CpuExecutor, the_plan_names_kernels_and_counts_passes) {
   EXPECT_EQ(plan.steps[1].barriers, 1u);
   EXPECT_EQ(plan.steps[1].why_not_fast, "");
   EXPECT_EQ(plan.steps.back().kernel, "logits.q8_0." + isa);
+}
+
+// ---- recurrent states
+
+class CpuStates : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto of_this_name = [](const OpCase& c) { return c.name == "delta_net_after_another"; };
+    tiny_ = std::find_if(op_cases().begin(), op_cases().end(), of_this_name)->build();
+    executor_ = make(tiny_, *available_isas()[0], 2);
+    ASSERT_TRUE(executor_->reserve_states(3).has_value());
+  }
+  std::vector<float> step(StateId state, uint32_t position) {
+    const SequencePages sequence{.tables = {}, .state = state};
+    const Row one = row(position);
+    std::vector<float> logits(kVocabulary);
+    EXPECT_TRUE(executor_->step({{&one, 1}, {&sequence, 1}}, logits));
+    return logits;
+  }
+  Tiny tiny_;
+  std::unique_ptr<Executor> executor_;
+};
+
+TEST_F(CpuStates, a_copied_state_continues_with_the_same_bits) {
+  for (uint32_t i = 0; i < 5; ++i) step(0, i);
+  executor_->copy_state(0, 2);
+  const std::vector<float> original = step(0, 5);
+  step(1, 0);
+  EXPECT_TRUE(same_bits(step(2, 5), original));
+}
+
+TEST_F(CpuStates, position_0_starts_anew) {
+  const std::vector<float> first = step(1, 0), second = step(1, 1);
+  EXPECT_FALSE(same_bits(step(1, 1), second));  // the state has moved on
+  EXPECT_TRUE(same_bits(step(1, 0), first));
+  EXPECT_TRUE(same_bits(step(1, 1), second));
+}
+
+TEST_F(CpuStates, keep_their_content_when_more_are_reserved) {
+  step(0, 0);
+  executor_->copy_state(0, 1);
+  const std::vector<float> expected = step(0, 1);
+  ASSERT_TRUE(executor_->reserve_states(50).has_value());
+  EXPECT_TRUE(same_bits(step(1, 1), expected));
+}
+
+TEST_F(CpuStates, their_bytes_are_told_and_an_absent_one_is_an_error) {
+  EXPECT_GE(executor_->state_bytes(), program::state_bytes(tiny_.program));
+  const Tiny without = op_cases().front().build();
+  EXPECT_EQ(make(without, *available_isas()[0], 1)->state_bytes(), 0u);
+  std::vector<float> logits(kVocabulary);
+  const Row one = row(0);
+  for (StateId absent : {StateId{3}, kNoState}) {
+    const SequencePages sequence{.tables = {}, .state = absent};
+    EXPECT_FALSE(executor_->step({{&one, 1}, {&sequence, 1}}, logits));
+  }
 }
 
 TEST(CpuPlan, tells_what_is_unpacked_to_floats) {

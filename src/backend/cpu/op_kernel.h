@@ -6,6 +6,7 @@
 #include "backend/cpu/isa/isa.h"
 #include "backend/cpu/kv_cache.h"
 #include "backend/cpu/rope_tables.h"
+#include "backend/cpu/state_store.h"
 
 #include <memory>
 #include <string>
@@ -36,6 +37,16 @@ struct ThreadScratch {
   float* floats;            // [Needs::thread_floats]
 };
 
+/// A row of the batch and whose it is: an index into StepState::runs.
+struct SequenceRow {
+  uint32_t row, run;
+};
+/// The rows that one sequence has in the step.
+struct SequenceRun {
+  uint32_t first, count;  // in StepState::rows_by_sequence
+  uint32_t sequence;      // index into Batch::sequences
+};
+
 /// The running step.
 struct StepState {
   const Isa* isa;
@@ -46,6 +57,11 @@ struct StepState {
   uint32_t n_threads;
   uint32_t n_chunks;  // attention chunks of the last position in the batch
 
+  // Rows grouped by sequence, in ascending positions; only if the program has recurrent layers.
+  const SequenceRow* rows_by_sequence;  // [n_rows]
+  const SequenceRun* runs;              // [n_runs]
+  uint32_t n_runs;
+
   float* const* buffers;  // [Program::buffers] of [max_rows][width]
   const uint32_t* widths;
   ActivationGroup* groups;
@@ -55,6 +71,7 @@ struct StepState {
   uint32_t* indices;
   float* softmax;  // [items of few rows][n_chunks][Needs::softmax_floats]
   KvCache* cache;
+  const StateStore* states;
   const RopeTables* ropes;
   float* logits;  // [n_logit_rows][vocabulary]
 
@@ -75,6 +92,8 @@ class OpKernel {
   virtual size_t n_items(uint32_t pass, const StepState& s) const = 0;
   virtual void run(uint32_t pass, size_t begin, size_t end, const StepState& s, ThreadScratch& t) const = 0;
 
+  /// Bytes that the kernel itself holds.
+  virtual uint64_t memory_bytes() const { return 0; }
   /// Formats and what else distinguishes the kernel, e.g. "q4_1+q8_0"; may be empty.
   virtual std::string variant() const { return {}; }
   virtual std::string why_not_fast() const { return {}; }

@@ -80,6 +80,20 @@ const std::vector<Function>& functions() {
          x = ones;
        },
        [](double x) { return 1 / (1 + std::exp(-x)); }, 1e-6, 1e-35},
+      {"decay_of_softplus",
+       [](const Isa& isa, std::vector<float>& x) {
+         const std::vector<float> a(x.size(), -0.05f), zeros(x.size());
+         std::vector<float> beta(x.size());
+         isa.delta_gates(a.data(), zeros.data(), uint32_t(x.size()), x.data(), beta.data());
+       },
+       [](double x) { return std::exp(double(-0.05f) * (x > 30 ? x : std::log1p(std::exp(x)))); }, 1e-5, 1e-35},
+      {"beta",
+       [](const Isa& isa, std::vector<float>& x) {
+         const std::vector<float> zeros(x.size());
+         std::vector<float> decay(x.size());
+         isa.delta_gates(zeros.data(), zeros.data(), uint32_t(x.size()), decay.data(), x.data());
+       },
+       [](double x) { return 1 / (1 + std::exp(-x)); }, 1e-6, 1e-35},
       {"softcap_50", [](const Isa& isa, std::vector<float>& x) { isa.cap_and_scale(x.data(), x.size(), 50, 1); },
        [](double x) { return 50 * std::tanh(x / 50); }, 5e-7, 1e-35},
       {"softcap_1", [](const Isa& isa, std::vector<float>& x) { isa.cap_and_scale(x.data(), x.size(), 1, 2); },

@@ -83,6 +83,30 @@ struct AttendChunkArgs {
   float* out;     // [n_queries][softmax_floats(value_dim)]
 };
 
+/// out = silu(Σ_j taps[j] · inputs[j]) per channel, oldest input first.
+struct ConvolveArgs {
+  const float* taps;  // [n_taps][n]
+  size_t tap_stride;
+  const float* const* inputs;  // [n_taps] of [n]
+  uint32_t n_taps;
+  uint32_t n;
+  float* out;  // [n]
+};
+
+/// Most blocks of 16 value columns that advance together.
+inline constexpr uint32_t kDeltaBlocks = 4;
+/// One position of the gated delta rule (program.h: DeltaNet) in some value columns of a head.
+struct DeltaStepArgs {
+  float* state;  // [blocks][key_dim][16]
+  uint32_t key_dim;
+  uint32_t n_values;  // 1..64
+  const float* q;     // [key_dim]
+  const float* k;     // [key_dim]
+  const float* v;     // [n_values]
+  float decay, beta;
+  float* out;  // [n_values]
+};
+
 /// y = activation(y) · other, in the manner of one program::Activation. n is a multiple of 16.
 using GateFn = void (*)(const float* other, float* y, size_t n);
 
@@ -112,6 +136,11 @@ struct Isa {
   /// out [16] = Σ_i weights[i] · panel[indices[i]], in order.
   void (*weighted_sum)(const float* panel, const uint32_t* indices, const float* weights, uint32_t n, float* out);
 
+  void (*convolve)(const ConvolveArgs&);
+  /// decay = e^(a · softplus(decay + dt_bias)), beta = σ(beta), any n.
+  void (*delta_gates)(const float* a, const float* dt_bias, uint32_t n, float* decay, float* beta);
+  void (*delta_step)(const DeltaStepArgs&);
+
   void (*attend_chunk)(const AttendChunkArgs&);
   /// Adds a later chunk to `state`. Both [softmax_floats(value_dim)].
   void (*attend_merge)(float* state, const float* chunk, uint32_t value_dim);
@@ -121,7 +150,8 @@ struct Isa {
   // Ceilings, see ceilings.h.
   /// Reads n bytes (64-aligned, n a multiple of 256) and gives a sum of them.
   uint64_t (*read_stream)(const uint8_t* p, size_t n);
-  /// Multiply-adds of small integers on registers; how many. Adds something to `kept`, so that they are not optimised away.
+  /// Multiply-adds of small integers on registers; how many. Adds something to `kept`, so that they are not optimised
+  /// away.
   uint64_t (*multiply_peak)(uint64_t rounds, uint64_t* kept);
 };
 

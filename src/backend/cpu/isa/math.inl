@@ -72,4 +72,16 @@ HC_INLINE Floats hyperbolic_tangent(Floats x) {
   return select_less(a, broadcast(0.625f), small, signed_large);
 }
 
+/// ln(1 + e^x) = max(x, 0) + ln(1 + t), t = e^−|x| ≤ 1; ln(1 + t) = 2 artanh(s), s = t / (2 + t) ≤ 1/3.
+HC_INLINE Floats softplus(Floats x) {
+  const Floats t = exponential(negate(absolute(x)));
+  const Floats s = div(t, add(broadcast(2.0f), t)), square = mul(s, s), twice = add(s, s);
+  Floats p = broadcast(0.140059978f);
+  p = fma(p, square, broadcast(0.140009016f));
+  p = fma(p, square, broadcast(0.200107634f));
+  p = fma(p, square, broadcast(0.333332092f));
+  const Floats positive = select_less(x, broadcast(0.0f), broadcast(0.0f), x);
+  return add(positive, fma(mul(twice, square), p, twice));
+}
+
 HC_INLINE float exponential(float x) { return first(exponential(broadcast(x))); }

@@ -13,6 +13,9 @@
    .cap_and_scale = cap_and_scale,                                                  \
    .exponentials = exponentials,                                                    \
    .weighted_sum = weighted_sum,                                                    \
+   .convolve = convolve,                                                            \
+   .delta_gates = delta_gates,                                                      \
+   .delta_step = delta_step,                                                        \
    .attend_chunk = attend_chunk,                                                    \
    .attend_merge = attend_merge,                                                    \
    .attend_finish = attend_finish,                                                  \
