@@ -79,6 +79,15 @@ Result<double> HyperParameters::get_float(std::string_view suffix, double fallba
   return has(suffix) ? require_float(suffix, low, high) : Result<double>(fallback);
 }
 
+Result<bool> HyperParameters::get_bool(std::string_view suffix, bool fallback) const {
+  const std::string full = key(suffix);
+  const gguf::Value* value = metadata_.find(full);
+  if (value == nullptr) return fallback;
+  const std::optional<bool> flag = value->as_bool();
+  if (!flag) return invalid("{}: is not true or false", full);
+  return *flag;
+}
+
 Result<std::string> HyperParameters::get_string(std::string_view suffix, std::string_view fallback) const {
   HC_ASSIGN(const std::string_view text, metadata_.get_string(key(suffix), fallback));
   return std::string(text);
@@ -104,6 +113,19 @@ Result<std::vector<uint32_t>> HyperParameters::per_layer(std::string_view suffix
     HC_ASSIGN(result[i], in_range(fmt::format("{}[{}]", full, i), value->int_at(i), low, high));
   }
   return result;
+}
+
+Result<std::vector<bool>> read_sliding(const HyperParameters& hyper, uint32_t n_layers, uint32_t period) {
+  constexpr const char* kKey = "attention.sliding_window_pattern";
+  std::vector<bool> sliding(n_layers);
+  if (hyper.is_array(kKey)) {
+    HC_ASSIGN(const auto flags, hyper.per_layer(kKey, n_layers, 0, 1));
+    for (uint32_t i = 0; i < n_layers; ++i) sliding[i] = flags[i] == 1;
+  } else {
+    HC_ASSIGN(const uint32_t stated, hyper.get(kKey, period, 1, 1u << 16));
+    for (uint32_t i = 0; i < n_layers; ++i) sliding[i] = (i + 1) % stated != 0;
+  }
+  return sliding;
 }
 
 Result<Config> read_config(const gguf::File& file, const HyperParameters& hyper) {

@@ -29,6 +29,7 @@ class HyperParameters {
   /// A finite number in [low, high].
   Result<double> require_float(std::string_view suffix, double low, double high) const;
   Result<double> get_float(std::string_view suffix, double fallback, double low, double high) const;
+  Result<bool> get_bool(std::string_view suffix, bool fallback) const;
   Result<std::string> get_string(std::string_view suffix, std::string_view fallback) const;
   /// One value per layer, from a scalar or from an array. Absent: the fallback, or an error without one. An array also
   /// has values for the layers that predict further tokens (nextn_predict_layers), which are left out.
@@ -54,6 +55,10 @@ struct Config {
   std::vector<uint32_t> value_dim;   // [n_layers], per head
   float eps = 0;                     // of the RMS norms
 };
+
+/// Which layers slide, from attention.sliding_window_pattern: a flag per layer, or a period whose last layer attends to
+/// everything. Absent: that period.
+Result<std::vector<bool>> read_sliding(const HyperParameters& hyper, uint32_t n_layers, uint32_t period);
 
 /// The N of 'blk.N.…', if the tensor belongs to a layer.
 std::optional<uint64_t> layer_of(std::string_view tensor);

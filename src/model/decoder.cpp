@@ -47,17 +47,49 @@ Result<Norm> read_norm(Builder& builder, const Config& c, const std::string& nam
   return Norm{weight, c.eps};
 }
 
-// attn_norm · [attn_q, attn_k, attn_v], as many of them as the layer has.
+struct Linear {
+  Matrix matrix;
+  std::optional<program::VectorId> bias;  // where the file has one
+};
+
+// Rows [first, first + rows) of the tensor `name` of [total][cols].
+Result<Linear> read_rows(Builder& builder, const std::string& name, uint32_t cols, uint32_t total, uint32_t first,
+                         uint32_t rows) {
+  HC_ASSIGN(Matrix matrix, builder.matrix(name + ".weight", cols, total));
+  matrix.first_row = first;
+  matrix.rows = rows;
+  const std::string bias = name + ".bias";
+  if (!builder.has(bias)) return Linear{matrix, {}};
+  if (rows == total) {
+    HC_ASSIGN(const auto vector, builder.vector(bias, total));
+    return Linear{matrix, vector};
+  }
+  HC_ASSIGN(const std::vector<float> values, builder.values(bias, total));
+  const std::vector<float> part(values.begin() + first, values.begin() + first + rows);
+  return Linear{matrix, builder.computed_vector(fmt::format("{}[{}:{}]", bias, first, first + rows), part)};
+}
+Result<Linear> read_linear(Builder& builder, const std::string& name, uint32_t cols, uint32_t rows) {
+  return read_rows(builder, name, cols, rows, 0, rows);
+}
+
+bool has_fused_qkv(const Builder& builder, uint32_t layer) { return builder.has(layer_name(layer, "attn_qkv.weight")); }
+
+// norm · [attn_q, attn_k, attn_v], as many of them as the layer has; one tensor each, or rows of attn_qkv.
 Result<program::Project> make_qkv(Builder& builder, const Config& c, const DecoderBuffers& buffers, uint32_t layer,
-                                  const AttentionSlices& slices, bool has_k, bool has_v) {
+                                  const AttentionSlices& slices, const char* norm, bool has_k, bool has_v) {
   program::Project project{builder.whole(buffers.x), {}, {}, {}, {}};
-  HC_ASSIGN(project.input_norm, read_norm(builder, c, layer_name(layer, "attn_norm"), c.width));
+  if (norm != nullptr) {
+    HC_ASSIGN(project.input_norm, read_norm(builder, c, layer_name(layer, norm), c.width));
+  }
+  const bool fused = has_fused_qkv(builder, layer);
+  const uint32_t total = slices.q.width + slices.k.width + slices.v.width;
   program::Store store;
   const auto add = [&](const char* part, const Slice& out) -> Result<void> {
-    HC_ASSIGN(const Matrix m, builder.matrix(layer_name(layer, part) + ".weight", c.width, out.width));
-    HC_ASSIGN(const auto bias, builder.optional_vector(layer_name(layer, part) + ".bias", out.width));
-    project.matrices.push_back(m);
-    project.biases.push_back(bias);
+    auto linear = fused ? read_rows(builder, layer_name(layer, "attn_qkv"), c.width, total, out.column, out.width)
+                        : read_linear(builder, layer_name(layer, part), c.width, out.width);
+    HC_ASSIGN(const Linear l, std::move(linear));
+    project.matrices.push_back(l.matrix);
+    project.biases.push_back(l.bias);
     store.outs.push_back(out);
     return {};
   };
@@ -68,6 +100,15 @@ Result<program::Project> make_qkv(Builder& builder, const Config& c, const Decod
   return project;
 }
 
+Result<program::Residual> make_residual(Builder& builder, const Config& c, const DecoderBuffers& buffers,
+                                        uint32_t layer, float branch_scale, const char* post_norm) {
+  program::Residual residual{.x = builder.whole(buffers.x), .branch_scale = branch_scale};
+  if (post_norm != nullptr) {
+    HC_ASSIGN(residual.post_norm, read_norm(builder, c, layer_name(layer, post_norm), c.width));
+  }
+  return residual;
+}
+
 }  // namespace
 
 Result<program::CacheId> add_attention(Builder& builder, const Config& c, const DecoderBuffers& buffers, uint32_t layer,
@@ -75,9 +116,10 @@ Result<program::CacheId> add_attention(Builder& builder, const Config& c, const 
   const auto name = [&](const char* suffix) { return layer_name(layer, suffix); };
   const AttentionSlices slices = attention_slices(c, buffers, layer, options.output_gate);
   const bool has_k = !options.shared_cache;
-  const bool has_v = has_k && (!options.v_may_be_k || builder.has(name("attn_v.weight")));
+  const bool has_v =
+      has_k && (!options.v_may_be_k || builder.has(name("attn_v.weight")) || has_fused_qkv(builder, layer));
 
-  HC_ASSIGN(auto qkv, make_qkv(builder, c, buffers, layer, slices, has_k, has_v));
+  HC_ASSIGN(auto qkv, make_qkv(builder, c, buffers, layer, slices, options.norm, has_k, has_v));
   builder.step(name("qkv"), layer, std::move(qkv));
 
   program::Attend attend;
@@ -89,16 +131,19 @@ Result<program::CacheId> add_attention(Builder& builder, const Config& c, const 
   attend.cache = options.shared_cache
                      ? *options.shared_cache
                      : builder.cache({c.n_kv_heads[layer], c.key_dim[layer], c.value_dim[layer], options.window});
-  if (options.qk_norm) {
-    HC_ASSIGN(attend.q_norm, read_norm(builder, c, name("attn_q_norm"), c.key_dim[layer]));
+  if (options.qk_norm || options.qk_norm_whole) {
+    const bool whole = attend.norm_whole_projection = options.qk_norm_whole;
+    const uint32_t head = c.key_dim[layer];
+    HC_ASSIGN(attend.q_norm, read_norm(builder, c, name("attn_q_norm"), whole ? slices.q.width : head));
     if (has_k) {
-      HC_ASSIGN(attend.k_norm, read_norm(builder, c, name("attn_k_norm"), c.key_dim[layer]));
+      HC_ASSIGN(attend.k_norm, read_norm(builder, c, name("attn_k_norm"), whole ? slices.k.width : head));
     }
   }
   if (options.v_norm && has_k) attend.v_norm = Norm{{}, c.eps};
   attend.rope = options.rope;
   attend.window = options.window;
   attend.scale = options.scale;
+  attend.temperature = options.temperature;
   attend.softcap = options.softcap;
   attend.output_gate = options.output_gate;
   if (options.sinks) {
@@ -106,13 +151,9 @@ Result<program::CacheId> add_attention(Builder& builder, const Config& c, const 
   }
   builder.step(name("attend"), layer, attend);
 
-  program::Residual residual{builder.whole(buffers.x)};
-  if (options.post_norm != nullptr) {
-    HC_ASSIGN(residual.post_norm, read_norm(builder, c, name(options.post_norm), c.width));
-  }
-  HC_ASSIGN(const Matrix o, builder.matrix(name("attn_output.weight"), slices.out.width, c.width));
-  HC_ASSIGN(const auto o_bias, builder.optional_vector(name("attn_output.bias"), c.width));
-  builder.step(name("attn_output"), layer, program::Project{slices.out, {}, {o}, {o_bias}, residual});
+  HC_ASSIGN(const auto residual, make_residual(builder, c, buffers, layer, options.branch_scale, options.post_norm));
+  HC_ASSIGN(const Linear o, read_linear(builder, name("attn_output"), slices.out.width, c.width));
+  builder.step(name("attn_output"), layer, program::Project{slices.out, {}, {o.matrix}, {o.bias}, residual});
   return attend.cache;
 }
 
@@ -122,39 +163,37 @@ Result<void> add_feed_forward(Builder& builder, const Config& c, const DecoderBu
   const uint32_t ffn = c.ffn_width[layer];
   const Slice hidden{buffers.hidden, 0, ffn};
 
-  HC_ASSIGN(const Norm norm, read_norm(builder, c, name(options.norm), c.width));
-  HC_ASSIGN(const Matrix gate, builder.matrix(name("ffn_gate.weight"), c.width, ffn));
-  HC_ASSIGN(const Matrix up, builder.matrix(name("ffn_up.weight"), c.width, ffn));
-  HC_ASSIGN(const auto gate_bias, builder.optional_vector(name("ffn_gate.bias"), ffn));
-  HC_ASSIGN(const auto up_bias, builder.optional_vector(name("ffn_up.bias"), ffn));
+  std::optional<Norm> norm;
+  if (options.norm != nullptr) {
+    HC_ASSIGN(norm, read_norm(builder, c, name(options.norm), c.width));
+  }
+  auto gate_rows = options.fused_gate_up ? read_rows(builder, name("ffn_up"), c.width, 2 * ffn, 0, ffn)
+                                         : read_linear(builder, name("ffn_gate"), c.width, ffn);
+  HC_ASSIGN(const Linear gate, std::move(gate_rows));
+  auto up_rows = options.fused_gate_up ? read_rows(builder, name("ffn_up"), c.width, 2 * ffn, ffn, ffn)
+                                       : read_linear(builder, name("ffn_up"), c.width, ffn);
+  HC_ASSIGN(const Linear up, std::move(up_rows));
   builder.step(name("ffn_gate_up"), layer,
                program::Project{builder.whole(buffers.x),
                                 norm,
-                                {gate, up},
-                                {gate_bias, up_bias},
+                                {gate.matrix, up.matrix},
+                                {gate.bias, up.bias},
                                 program::Gate{options.activation, {}, hidden}});
 
-  std::optional<Norm> post_norm;
-  if (options.post_norm != nullptr) {
-    HC_ASSIGN(post_norm, read_norm(builder, c, name(options.post_norm), c.width));
-  }
-  HC_ASSIGN(const Matrix down, builder.matrix(name("ffn_down.weight"), ffn, c.width));
-  HC_ASSIGN(const auto down_bias, builder.optional_vector(name("ffn_down.bias"), c.width));
-  program::Project project{hidden, {}, {down}, {down_bias}, {}};
-  if (options.store_in)
-    project.ending = program::Store{.outs = {*options.store_in}, .norm = post_norm};
-  else
-    project.ending = program::Residual{
-        .x = builder.whole(buffers.x), .post_norm = post_norm, .residual_scale = options.residual_scale};
+  HC_ASSIGN(auto residual, make_residual(builder, c, buffers, layer, options.branch_scale, options.post_norm));
+  residual.residual_scale = options.residual_scale;
+  HC_ASSIGN(const Linear down, read_linear(builder, name("ffn_down"), ffn, c.width));
+  program::Project project{hidden, {}, {down.matrix}, {down.bias}, residual};
+  if (options.store_in) project.ending = program::Store{.outs = {*options.store_in}, .norm = residual.post_norm};
   builder.step(name("ffn_down"), layer, std::move(project));
   return {};
 }
 
-Result<void> add_logits(Builder& builder, const Config& c, const DecoderBuffers& buffers, float softcap) {
+Result<void> add_logits(Builder& builder, const Config& c, const DecoderBuffers& buffers, float softcap, float scale) {
   HC_ASSIGN(const Norm norm, read_norm(builder, c, "output_norm", c.width));
   const char* table = builder.has("output.weight") ? "output.weight" : "token_embd.weight";
   HC_ASSIGN(const Matrix output, builder.matrix(table, c.width, c.vocabulary));
-  builder.step("logits", {}, program::Logits{builder.whole(buffers.x), norm, output, 1, softcap});
+  builder.step("logits", {}, program::Logits{builder.whole(buffers.x), norm, output, scale, softcap});
   return {};
 }
 

@@ -32,24 +32,30 @@ struct AttentionOptions {
   std::optional<program::RopeId> rope;
   uint32_t window = 0;
   float scale = 1;
+  std::optional<program::Temperature> temperature;
   float softcap = 0;
   bool qk_norm = false;                          // attn_q_norm, attn_k_norm [key_dim] before rope
+  bool qk_norm_whole = false;                    // the same over all heads together: [n_heads · key_dim]
   bool v_norm = false;                           // weightless
   bool v_may_be_k = false;                       // where attn_v is absent, V is K before norm and rope
   bool output_gate = false;                      // attn_q holds [query, gate] per head
   bool sinks = false;                            // attn_sinks [n_heads]
   std::optional<program::CacheId> shared_cache;  // set: no K and V of its own, reads this layer's
-  const char* post_norm = nullptr;  // suffix of a norm after the output projection, e.g. "post_attention_norm"
+  const char* norm = "attn_norm";                // suffix of the norm before the block; null: none
+  const char* post_norm = nullptr;               // of a norm after the output projection, e.g. "post_attention_norm"
+  float branch_scale = 1;                        // of what is added to the residual stream
 };
-/// attn_norm → attn_q/k/v (biases where the file has them) → attend → attn_output → residual. Gives the cache layer
-/// used.
+/// norm → attn_q/k/v, or rows of one attn_qkv (biases where the file has them) → attend → attn_output → residual.
+/// Gives the cache layer used.
 Result<program::CacheId> add_attention(Builder& builder, const Config& config, const DecoderBuffers& buffers,
                                        uint32_t layer, const AttentionOptions& options);
 
 struct FeedForwardOptions {
   program::Activation activation = program::Activation::kSilu;
-  const char* norm = "ffn_norm";           // before the block
+  bool fused_gate_up = false;              // ffn_up holds the gate's rows, then its own
+  const char* norm = "ffn_norm";           // before the block; null: none
   const char* post_norm = nullptr;         // e.g. "post_ffw_norm"
+  float branch_scale = 1;                  // of what is added to the residual stream
   float residual_scale = 1;                // of the sum, at the end of the block
   std::optional<program::Slice> store_in;  // set: post_norm(ffn_down) is stored here, x stays as it is
 };
@@ -57,8 +63,9 @@ struct FeedForwardOptions {
 Result<void> add_feed_forward(Builder& builder, const Config& config, const DecoderBuffers& buffers, uint32_t layer,
                               const FeedForwardOptions& options);
 
-/// output_norm → output.weight, or the embedding table where that is absent (tied).
-Result<void> add_logits(Builder& builder, const Config& config, const DecoderBuffers& buffers, float softcap);
+/// output_norm → output.weight, or the embedding table where that is absent (tied); scale · softcap(…).
+Result<void> add_logits(Builder& builder, const Config& config, const DecoderBuffers& buffers, float softcap,
+                        float scale = 1);
 
 /// "blk.<layer>.<suffix>"
 std::string layer_name(uint32_t layer, std::string_view suffix);

@@ -11,13 +11,27 @@ namespace {
 struct Family {
   const char* architecture;  // general.architecture
   FamilyFunction build;
+  bool has_experts = false;  // reads expert_count; elsewhere a mixture of experts is refused
 };
 
 constexpr Family kFamilies[] = {
-    {"gemma2", build_gemma2},       {"gemma3", build_gemma3}, {"gemma4", build_gemma4},
-    {"gpt-oss", build_gpt_oss},     {"llama", build_llama},   {"qwen2", build_qwen2},
-    {"qwen2moe", build_qwen2moe},   {"qwen3", build_qwen3},   {"qwen3moe", build_qwen3moe},
-    {"qwen3next", build_qwen3next}, {"qwen35", build_qwen35}, {"qwen35moe", build_qwen35moe},
+    {"gemma2", build_gemma2},
+    {"gemma3", build_gemma3},
+    {"gemma4", build_gemma4, true},
+    {"gpt-oss", build_gpt_oss, true},
+    {"granite", build_granite},
+    {"llama", build_llama},
+    {"mistral3", build_mistral3},
+    {"olmo2", build_olmo2},
+    {"phi3", build_phi3},
+    {"qwen2", build_qwen2},
+    {"qwen2moe", build_qwen2moe, true},
+    {"qwen3", build_qwen3},
+    {"qwen3moe", build_qwen3moe, true},
+    {"qwen3next", build_qwen3next, true},
+    {"qwen35", build_qwen35},
+    {"qwen35moe", build_qwen35moe, true},
+    {"smollm3", build_smollm3},
 };
 
 }  // namespace
@@ -40,6 +54,12 @@ Result<Model> load(const gguf::File& file, const LoadOptions& options) {
   if (file.tensors().empty()) return invalid("the file has no tensors: it is a vocabulary, not a model");
 
   const HyperParameters hyper(file.metadata(), std::string(name));
+  if (!family->has_experts) {
+    HC_ASSIGN(const uint32_t experts, hyper.get("expert_count", 0, 0, UINT32_MAX));
+    if (experts != 0)
+      return unsupported("{}: {}, but mixtures of experts are not supported in this family", hyper.key("expert_count"),
+                         experts);
+  }
   HC_ASSIGN(const Config config, read_config(file, hyper));
   Builder builder(file, config.n_layers, config.vocabulary);
   HC_TRY(family->build({hyper, config, options, builder, model.summary.notes}));

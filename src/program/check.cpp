@@ -217,6 +217,8 @@ class Checker {
     if (c.window != 0 && (a.window == 0 || a.window > c.window))
       return invalid("window {} is wider than the cache's {}", a.window, c.window);
     if (a.sinks) HC_TRY(vector(*a.sinks, a.n_heads, "sinks"));
+    if (a.temperature && (a.temperature->period == 0 || !(a.temperature->beta >= 0)))
+      return invalid("temperature {} every {} positions", a.temperature->beta, a.temperature->period);
     if (!(a.softcap >= 0)) return invalid("softcap {} is not a number ≥ 0", a.softcap);
     HC_TRY(width(a.out, uint64_t{a.n_heads} * c.value_dim, "output"));
     HC_TRY(writes(a.out, "output"));
@@ -326,6 +328,11 @@ class Checker {
 };
 
 }  // namespace
+
+double Attend::score_scale(uint32_t position) const {
+  if (!temperature) return double(scale);
+  return double(scale) * (1 + temperature->beta * std::log(1.0 + position / temperature->period));
+}
 
 const char* op_name(const Op& op) {
   static constexpr const char* kNames[] = {"embed", "project", "attend", "delta_net", "mix_experts", "logits"};

@@ -74,6 +74,8 @@ std::string describe_op(const Program& program, const Attend& a) {
   add(!a.k, fmt::format("shares cache layer {}", a.cache));
   add(a.k && !a.v, "V is K");
   add(a.window != 0, fmt::format("window {}", a.window));
+  if (a.temperature)
+    add(true, fmt::format("temperature {:g} every {} positions", a.temperature->beta, a.temperature->period));
   add(a.softcap != 0, fmt::format("softcap {:g}", a.softcap));
   add(a.sinks.has_value(), "sinks");
   add(a.output_gate, "output gate");

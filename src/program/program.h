@@ -172,6 +172,12 @@ struct Project {
   std::variant<Store, Gate, Residual> ending;
 };
 
+/// Growth of the scores with a query's position: times 1 + beta · ln(1 + ⌊position / period⌋) (Ministral 3).
+struct Temperature {
+  double beta = 0;
+  uint32_t period = 1;  // positions
+};
+
 /// Norms and rotates q and k, appends k and v to the cache, and attends:
 /// out[h] = softmax(softcap(scale · q[h]·K)) · V over positions j with 0 ≤ i − j (< window, if there is one).
 /// K and V are read after rounding to the cache's type, the current position included. Query head h reads KV head
@@ -188,9 +194,13 @@ struct Attend {
   std::optional<RopeId> rope;
   uint32_t window = 0;  // 0: none
   float scale = 1;
-  float softcap = 0;              // 0: none; else cap · tanh(s / cap)
-  std::optional<VectorId> sinks;  // [n_heads] logits that take part in the softmax without a value
-  bool output_gate = false;       // out · σ(gate)
+  std::optional<Temperature> temperature;  // on top of scale
+  float softcap = 0;                       // 0: none; else cap · tanh(s / cap)
+  std::optional<VectorId> sinks;           // [n_heads] logits that take part in the softmax without a value
+  bool output_gate = false;                // out · σ(gate)
+
+  /// What the scores of a query at this position are multiplied by.
+  double score_scale(uint32_t position) const;
 };
 
 /// Gated delta rule (arXiv:2412.06464) with its short causal convolution, position by position. For every row:

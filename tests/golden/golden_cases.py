@@ -31,8 +31,9 @@ def _factors(pairs: int, last: float) -> list[float]:
 _PHI3 = dict(
     vocab_size=283, hidden_size=72, intermediate_size=88, num_hidden_layers=3, num_attention_heads=3,
     num_key_value_heads=1, rms_norm_eps=1e-5, rope_theta=10000.0, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-_PHI3_LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": _factors(12, 1.7),
-              "long_factor": _factors(12, 30.0)}
+# 18 of 24 lanes rotate, as three quarters do in Phi-4-mini.
+_PHI3_LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+              "short_factor": _factors(9, 1.7), "long_factor": _factors(9, 30.0)}
 
 _TEXT = dict(vocab_size=283, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
              pad_token_id=0, bos_token_id=1, eos_token_id=2)
@@ -65,6 +66,29 @@ def _adjust_gemma4(model, generator):
 
 
 CASES: dict[str, Case] = {
+    "llama-bias": Case(
+        "Llama with biases on every projection, heads wider than width / heads",
+        "LlamaForCausalLM", "LlamaConfig",
+        dict(vocab_size=283, hidden_size=60, intermediate_size=88, num_hidden_layers=3, num_attention_heads=3,
+             num_key_value_heads=1, head_dim=32, max_position_embeddings=512, rms_norm_eps=1e-5, rope_theta=10000.0,
+             attention_bias=True, mlp_bias=True, pad_token_id=0, bos_token_id=1, eos_token_id=2)),
+    "mistral3": Case(
+        "Ministral 3: YaRN whose magnitude is divided out, a sequence longer than the original context: queries grow",
+        "Ministral3ForCausalLM", "Ministral3Config",
+        dict(vocab_size=283, hidden_size=60, intermediate_size=88, num_hidden_layers=3, num_attention_heads=3,
+             num_key_value_heads=1, head_dim=32, max_position_embeddings=512, rms_norm_eps=1e-5, pad_token_id=0,
+             bos_token_id=1, eos_token_id=2,
+             rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "beta_fast": 16.0,
+                              "beta_slow": 1.0, "original_max_position_embeddings": 20, "mscale": 1.0,
+                              "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1})),
+    "qwen2-yarn": Case(
+        "Qwen2 with YaRN, whose range is rounded",
+        "Qwen2ForCausalLM", "Qwen2Config",
+        dict(vocab_size=283, hidden_size=96, intermediate_size=88, num_hidden_layers=3, num_attention_heads=3,
+             num_key_value_heads=1, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=True,
+             pad_token_id=0, bos_token_id=1, eos_token_id=2,
+             rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+                              "original_max_position_embeddings": 128})),
     "phi3": Case(
         "Phi-3 without scaling, all layers with a sliding window of 16",
         "Phi3ForCausalLM", "Phi3Config",
@@ -91,6 +115,16 @@ CASES: dict[str, Case] = {
         dict(vocab_size=283, hidden_size=96, intermediate_size=88, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=512, rms_norm_eps=1e-6, rope_theta=500000.0,
              tie_word_embeddings=False, pad_token_id=0, bos_token_id=1, eos_token_id=2)),
+    "olmo3": Case(
+        "OLMo 3: windows of 16 on all but every fourth layer, YaRN on the others",
+        "Olmo3ForCausalLM", "Olmo3Config",
+        dict(vocab_size=283, hidden_size=64, intermediate_size=88, num_hidden_layers=5, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=512, rms_norm_eps=1e-6, sliding_window=16,
+             tie_word_embeddings=False, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+             rope_parameters={
+                 "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
+                 "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0,
+                                    "original_max_position_embeddings": 64}})),
     "granite": Case(
         "Granite: embedding, attention, residual-branch and logits multipliers",
         "GraniteForCausalLM", "GraniteConfig",

@@ -104,23 +104,21 @@ def convert(llama_cpp: Path, folder: Path, target: Path) -> None:
         sys.path.insert(0, str(path))
     import gguf
     from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
-    from conversion.base import TextModel
 
-    base = get_model_class(get_model_architecture(ModelBase.load_hparams(folder, False), ModelType.TEXT))
-
-    class WithoutTokenizer(base):
-        model_arch = base.model_arch
-        no_mtp = True  # these models predict the next token only
-
-        def set_vocab(self):
-            self.gguf_writer.add_tokenizer_model("none")
-            # Families that write vocab_size themselves do it with the other hyper-parameters.
-            if "add_vocab_size" not in _names_in(base, "set_gguf_parameters"):
-                self.gguf_writer.add_vocab_size(self.hparams["vocab_size"])
-
-    assert issubclass(WithoutTokenizer, TextModel)
+    cls = get_model_class(get_model_architecture(ModelBase.load_hparams(folder, False), ModelType.TEXT))
+    cls.no_mtp = True  # these models predict the next token only
     with torch.inference_mode():
-        WithoutTokenizer(folder, gguf.LlamaFileType.ALL_F32, target, model_name=f"tiny-{target.stem}").write()
+        converter = cls(folder, gguf.LlamaFileType.ALL_F32, target, model_name=f"tiny-{target.stem}")
+        writer = getattr(converter, "impl", converter)  # some classes only choose another
+
+        def without_tokenizer():
+            writer.gguf_writer.add_tokenizer_model("none")
+            # Families that write vocab_size themselves do it with the other hyper-parameters.
+            if "add_vocab_size" not in _names_in(type(writer), "set_gguf_parameters"):
+                writer.gguf_writer.add_vocab_size(writer.hparams["vocab_size"])
+
+        writer.set_vocab = without_tokenizer
+        converter.write()
 
 
 def _names_in(cls: type, method: str) -> set[str]:

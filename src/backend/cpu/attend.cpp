@@ -187,7 +187,7 @@ class AttendKernel final : public OpKernel {
                       .value_position_bytes = s.cache->value_position_bytes(layer_.pool),
                       .first = std::max(range.first, start) - start,
                       .last = std::min(range.last, start + kChunkPositions) - start,
-                      .scale = op_.scale,
+                      .scale = float(op_.score_scale(r.position)),
                       .softcap = op_.softcap,
                       .scores = scores,
                       .out = out};

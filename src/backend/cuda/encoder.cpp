@@ -65,6 +65,9 @@ Result<void> check_ops(const Program& program) {
     if (!std::visit([](const auto& op) { return kHasKernels<std::decay_t<decltype(op)>>; }, step.op))
       return unsupported("{}: the cuda backend has no kernel for {}", step.label, op_name(step.op));
   for (const Step& step : program.steps)
+    if (const auto* a = std::get_if<Attend>(&step.op); a != nullptr && a->temperature)
+      return unsupported("{}: the cuda backend has no temperature of attention by position", step.label);
+  for (const Step& step : program.steps)
     if (const auto* p = std::get_if<Project>(&step.op))
       if (const auto* g = std::get_if<Gate>(&p->ending); g != nullptr && g->activation == Activation::kClampedSwiglu)
         return unsupported("{}: the cuda backend has no clamped SwiGLU", step.label);

@@ -64,11 +64,12 @@ void attend_head(StepState& state, const program::Attend& op, const Row& r, size
   const size_t kv_head = head / (op.n_heads / cache.n_kv_heads);
   const uint32_t begin = op.window != 0 && r.position >= op.window ? r.position - op.window + 1 : 0;
 
+  const double scale = op.score_scale(r.position);
   std::vector<double> scores;
   double largest = op.sinks ? double(state.program.vectors[*op.sinks].values[head]) : -INFINITY;
   for (uint32_t j = begin; j <= r.position; ++j) {
     const float* key = state.kv.key(cache, pages, j).data() + kv_head * cache.key_dim;
-    scores.push_back(softcap(op.softcap, float(double(op.scale) * dot(q.data(), key, cache.key_dim))));
+    scores.push_back(softcap(op.softcap, float(scale * dot(q.data(), key, cache.key_dim))));
     largest = std::max(largest, scores.back());
   }
   double denominator = op.sinks ? std::exp(double(state.program.vectors[*op.sinks].values[head]) - largest) : 0;

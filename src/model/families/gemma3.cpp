@@ -16,27 +16,12 @@ constexpr uint32_t kLayersOf27B = 62;  // whose query scale is 1/√(width / hea
 constexpr double kSlidingBase = 10000;
 constexpr double kFullBase = 1000000;
 
-/// Which layers slide: one flag per layer or a period, where the file has either; else five of six.
-Result<std::vector<bool>> read_sliding(const FamilyInput& in) {
-  constexpr const char* kKey = "attention.sliding_window_pattern";
-  const uint32_t n = in.config.n_layers;
-  std::vector<bool> sliding(n);
-  if (in.hyper.is_array(kKey)) {
-    HC_ASSIGN(const auto flags, in.hyper.per_layer(kKey, n, 0, 1));
-    for (uint32_t i = 0; i < n; ++i) sliding[i] = flags[i] == 1;
-  } else {
-    HC_ASSIGN(const uint32_t period, in.hyper.get(kKey, kPattern, 1, 1u << 16));
-    for (uint32_t i = 0; i < n; ++i) sliding[i] = (i + 1) % period != 0;
-  }
-  return sliding;
-}
-
 }  // namespace
 
 Result<void> build_gemma3(const FamilyInput& in) {
   const Config& c = in.config;
   HC_ASSIGN(const uint32_t window, in.hyper.require("attention.sliding_window", 1, 1u << 30));
-  HC_ASSIGN(const std::vector<bool> sliding, read_sliding(in));
+  HC_ASSIGN(const std::vector<bool> sliding, read_sliding(in.hyper, c.n_layers, kPattern));
   RopeSource source{.interleaved = false, .head_dim = c.key_dim[0], .default_base = kFullBase};
   HC_ASSIGN(auto full, read_rope(in, source));
   source.base_key = "rope.freq_base_swa";
