@@ -84,13 +84,13 @@ const Contradiction kContradictions[] = {
      "qwen35.attention.recurrent_layers: 3 values for 4 layers"},
     {"flags_of_other_layers", "qwen35",
      [](RawGguf& f) { f.set("qwen35.attention.recurrent_layers", value(std::vector<uint32_t>{1, 1, 0, 1})); },
-     "'blk.2.attn_q.weight' is missing"},
+     "'blk.2.attn_qkv.weight' is 64"},
     {"another_interval", "qwen35",
      [](RawGguf& f) {
        f.remove("qwen35.attention.recurrent_layers");
        f.set("qwen35.full_attention_interval", value(uint32_t{2}));
      },
-     "'blk.1.attn_q.weight' is missing"},
+     "'blk.1.attn_qkv.weight' is 64"},
     {"no_room_for_the_gate_in_q", "qwen35", SET("qwen35.attention.key_length", 16), "'blk.3.attn_q.weight' is"},
     {"decay_away", "qwen35", REMOVE_TENSOR("blk.1.ssm_a"), "'blk.1.ssm_a' is missing"},
     {"gates_of_an_early_converter", "qwen3next",
