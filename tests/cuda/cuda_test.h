@@ -45,6 +45,10 @@ inline std::vector<float> all_logits(backend::Executor& executor, const program:
     EXPECT_TRUE(executor.reserve_pages(pool, uint32_t(pages.size())).has_value());
   backend::SequencePages sequence;
   sequence.tables.assign(program.pools.size(), pages);
+  if (!program.states.empty()) {
+    EXPECT_TRUE(executor.reserve_states(1).has_value());
+    sequence.state = 0;
+  }
   std::vector<float> logits(tokens.size() * program.vocabulary);
   for (size_t first = 0; first < tokens.size(); first += chunk) {
     std::vector<backend::Row> rows;
