@@ -1,9 +1,9 @@
 // The reader against every named hostile file, every truncation and every change of one byte.
 #include "support/hostile_gguf.h"
 
-#include "allocations.h"
 #include "base/text_escape.h"
 #include "gguf/file.h"
+#include "support/allocations.h"
 #include "support/read_everything.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_gguf.h"

@@ -5,6 +5,7 @@
 #include "backend/cpu/testing.h"
 #include "backend/reference/reference_backend.h"
 #include "base/checked.h"
+#include "support/allocations.h"
 #include "support/op_cases.h"
 
 #include <algorithm>
@@ -50,9 +51,12 @@ class Sequences {
   /// Logits of every row.
   std::vector<float> step(const std::vector<Row>& rows) {
     std::vector<float> logits(rows.size() * program_.vocabulary);
+    step(rows, logits);
+    return logits;
+  }
+  void step(const std::vector<Row>& rows, std::span<float> logits) {
     const auto done = executor_.step({rows, all_}, logits);
     EXPECT_TRUE(done.has_value()) << done.error().message;
-    return logits;
   }
 
  private:
@@ -191,6 +195,20 @@ TEST_P(Programs, extreme_rows_are_finite_where_the_reference_is_and_change_no_ot
       EXPECT_TRUE(i % 2 == 0 || same_bits(here, alone)) << isa->name << ", row " << i;
     }
   }
+}
+
+TEST_P(Programs, a_step_of_known_size_allocates_nothing) {
+  const Tiny t = case_.build();
+  const uint32_t n = std::min(case_.positions, kMaxRows);
+  const auto executor = make(t, *available_isas()[0], 2);
+  all_logits(*executor, t.program, n, n);
+  Sequences sequences(*executor, t.program, 1, n);
+  std::vector<Row> rows;
+  for (uint32_t i = 0; i < n; ++i) rows.push_back(row(i));
+  std::vector<float> logits(size_t{n} * kVocabulary);
+  const size_t before = test_support::allocated_bytes();
+  sequences.step(rows, logits);
+  EXPECT_EQ(test_support::allocated_bytes(), before);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Programs, ::testing::Range(size_t{0}, op_cases().size()),

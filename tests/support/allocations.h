@@ -1,4 +1,5 @@
-// Counts what this program takes from operator new, to prove that a small file cannot make the reader ask for much.
+// Counts what this program takes from operator new: to prove that a small file cannot make the reader ask for much, and
+// that a warm step asks for nothing.
 #pragma once
 
 #include <cstddef>
