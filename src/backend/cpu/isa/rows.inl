@@ -123,7 +123,6 @@ static float exponentials(float* x, uint32_t n, float maximum) {
 }
 static void weighted_sum(const float* panel, const uint32_t* indices, const float* weights, uint32_t n, float* out) {
   Floats total = broadcast(0.0f);
-  for (uint32_t i = 0; i < n; ++i)
-    total = fma(broadcast(weights[i]), load(panel + size_t(indices[i]) * kLanes), total);
+  for (uint32_t i = 0; i < n; ++i) total = fma(broadcast(weights[i]), load(panel + size_t(indices[i]) * kLanes), total);
   store(out, total);
 }
