@@ -14,6 +14,7 @@ namespace {
 
 using test_support::golden_path;
 using test_support::GoldenFamily;
+using test_support::kFamiliesBeyondCuda;
 using test_support::kGoldenFamilies;
 
 constexpr size_t kTokens = 100;  // more than a page of the cache, and than the windows of these models
@@ -30,7 +31,7 @@ std::vector<Token> make_tokens(size_t n, uint32_t vocabulary, uint64_t seed = 1)
 class EngineFamilies : public ::testing::TestWithParam<std::tuple<const char*, const char*, const char*>> {
  protected:
   /// Null, with a failure recorded, if the model cannot be loaded.
-  std::shared_ptr<Engine> load(uint32_t chunk = 512, uint32_t rollback = 256) {
+  std::shared_ptr<Engine> load(uint32_t chunk = 512, uint32_t rollback = 256, uint32_t checkpoints = 4) {
     const auto& [family, backend, kv_type] = GetParam();
     const std::string path = golden_path(family, ".gguf");
     auto engine = Engine::load(path, {.backend = backend,
@@ -39,7 +40,8 @@ class EngineFamilies : public ::testing::TestWithParam<std::tuple<const char*, c
                                       .threads = 1,
                                       .chunk = chunk,
                                       .max_sessions = 4,
-                                      .rollback = rollback});
+                                      .rollback = rollback,
+                                      .state_checkpoints = checkpoints});
     if (!engine) {
       ADD_FAILURE() << engine.error().message;
       return nullptr;
@@ -113,8 +115,8 @@ TEST_P(EngineFamilies, a_fork_in_the_middle_of_a_page_equals_recomputing) {
 }
 
 TEST_P(EngineFamilies, a_rewind_equals_never_having_gone) {
-  for (const uint32_t rollback : {4u, 256u}) {
-    LOAD(engine, 512, rollback);
+  for (const auto& [rollback, checkpoints] : {std::pair(4u, 0u), std::pair(256u, 4u)}) {
+    LOAD(engine, 512, rollback, checkpoints);
     const auto tokens = make_tokens(kTokens, uint32_t(vocabulary_));
     const std::vector<float> rows = all_rows(*engine, tokens);
     Session session = engine->new_session().value();
@@ -128,6 +130,22 @@ TEST_P(EngineFamilies, a_rewind_equals_never_having_gone) {
       EXPECT_TRUE(session.position() == kTokens && is_row(session, rows)) << position;
     }
   }
+}
+
+TEST_P(EngineFamilies, a_stopped_prompt_goes_on_with_the_same_bits) {
+  LOAD(engine, 16);
+  const auto tokens = make_tokens(kTokens, uint32_t(vocabulary_));
+  const std::vector<float> rows = all_rows(*engine, tokens);
+  Session session = engine->new_session().value();
+  for (int chunks = 0; session.position() < kTokens; ++chunks) {
+    int asked = 0;
+    const auto stop = [&] { return asked++ == chunks; };
+    const Result<void> result = session.append(std::span(tokens).subspan(session.position()), stop);
+    ASSERT_TRUE(result || result.error().code == ErrorCode::kCancelled) << result.error().message;
+    if (result) break;
+    ASSERT_TRUE(session.rewind(session.position() - std::min(session.position(), 3u)));
+  }
+  EXPECT_TRUE(is_row(session, rows));
 }
 
 TEST_P(EngineFamilies, several_sessions_in_one_batch_equal_each_alone) {
@@ -161,12 +179,17 @@ std::string case_name(const ::testing::TestParamInfo<EngineFamilies::ParamType>&
 
 std::vector<EngineFamilies::ParamType> cases() {
   std::vector<EngineFamilies::ParamType> all;
-  for (const char* backend : {"reference", "cpu"})
-    for (const GoldenFamily& family : kGoldenFamilies) {
-      all.emplace_back(family.name, backend, "f16");
-      all.emplace_back(family.name, backend, "f32");
-      if (!family.narrow_heads) all.emplace_back(family.name, backend, "q8_0");
-    }
+  const auto add = [&](const GoldenFamily& family, const char* backend) {
+    all.emplace_back(family.name, backend, "f16");
+    all.emplace_back(family.name, backend, "f32");
+    if (!family.narrow_heads) all.emplace_back(family.name, backend, "q8_0");
+  };
+  for (const GoldenFamily& family : kGoldenFamilies)
+    for (const char* backend : {"reference", "cpu"}) add(family, backend);
+  for (const GoldenFamily& family : kFamiliesBeyondCuda) {
+    all.emplace_back(family.name, "reference", "f16");  // one is enough of the slowest
+    add(family, "cpu");
+  }
   return all;
 }
 
