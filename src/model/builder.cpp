@@ -28,6 +28,15 @@ Builder::Builder(const gguf::File& file, uint32_t n_layers, uint32_t vocabulary)
   program_.vocabulary = vocabulary;
 }
 
+bool Builder::has_in_layers(const std::string& name) {
+  const bool present = has(name);
+  const size_t layer_end = name.find('.', name.find('.') + 1);  // blk.3.attn_q.bias
+  Answers& answers = answers_[name.substr(layer_end + 1)];
+  std::string& first = present ? answers.present : answers.absent;
+  if (first.empty()) first = name;
+  return present;
+}
+
 Result<program::Matrix> Builder::matrix(const std::string& name, uint64_t cols, uint64_t rows) {
   return weight(name, cols, rows, 1);
 }
@@ -78,13 +87,6 @@ Result<program::VectorId> Builder::vector(const std::string& name, uint64_t size
   return it->second;
 }
 
-Result<std::optional<program::VectorId>> Builder::optional_vector(const std::string& name, uint64_t size,
-                                                                  uint64_t rows) {
-  if (!has(name)) return std::optional<program::VectorId>();
-  HC_ASSIGN(const program::VectorId id, vector(name, size, rows));
-  return std::optional(id);
-}
-
 program::BufferId Builder::buffer(std::string name, uint64_t width) {
   HC_CHECK(width <= UINT32_MAX);
   program_.buffers.push_back({std::move(name), uint32_t(width)});
@@ -118,6 +120,9 @@ void Builder::step(std::string label, std::optional<uint32_t> layer, program::Op
 }
 
 Result<program::Program> Builder::finish(std::vector<std::string>& notes) && {
+  for (const auto& [suffix, answers] : answers_)
+    if (!answers.present.empty() && !answers.absent.empty())
+      return invalid("tensor '{}' is missing, while '{}' is there", answers.absent, answers.present);
   program::assign_pools(program_);
   HC_TRY(program::check(program_));
   size_t unused = 0, further = 0;

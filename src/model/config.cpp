@@ -147,8 +147,8 @@ Result<Config> read_config(const gguf::File& file, const HyperParameters& hyper)
                                          mixture ? std::optional(0u) : std::nullopt));
   for (uint32_t i = 0; i < c.n_layers; ++i)
     if (c.n_heads[i] % c.n_kv_heads[i] != 0)
-      return invalid("{}: {} is no multiple of {} KV heads (layer {})", hyper.key("attention.head_count"), c.n_heads[i],
-                     c.n_kv_heads[i], i);
+      return invalid("{}: {} does not divide the {} of {} (layer {})", hyper.key("attention.head_count_kv"),
+                     c.n_kv_heads[i], c.n_heads[i], hyper.key("attention.head_count"), i);
 
   if (!hyper.has("attention.key_length") && c.width % c.n_heads[0] != 0)
     return invalid("{}: {} is no multiple of {} heads, and {} is missing", hyper.key("embedding_length"), c.width,

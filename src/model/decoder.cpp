@@ -54,12 +54,12 @@ struct Linear {
 
 // Rows [first, first + rows) of the tensor `name` of [total][cols].
 Result<Linear> read_rows(Builder& builder, const std::string& name, uint32_t cols, uint32_t total, uint32_t first,
-                         uint32_t rows) {
+                         uint32_t rows, bool needs_bias = false) {
   HC_ASSIGN(Matrix matrix, builder.matrix(name + ".weight", cols, total));
   matrix.first_row = first;
   matrix.rows = rows;
   const std::string bias = name + ".bias";
-  if (!builder.has(bias)) return Linear{matrix, {}};
+  if (!needs_bias && !builder.has_in_layers(bias)) return Linear{matrix, {}};
   if (rows == total) {
     HC_ASSIGN(const auto vector, builder.vector(bias, total));
     return Linear{matrix, vector};
@@ -68,25 +68,30 @@ Result<Linear> read_rows(Builder& builder, const std::string& name, uint32_t col
   const std::vector<float> part(values.begin() + first, values.begin() + first + rows);
   return Linear{matrix, builder.computed_vector(fmt::format("{}[{}:{}]", bias, first, first + rows), part)};
 }
-Result<Linear> read_linear(Builder& builder, const std::string& name, uint32_t cols, uint32_t rows) {
-  return read_rows(builder, name, cols, rows, 0, rows);
+Result<Linear> read_linear(Builder& builder, const std::string& name, uint32_t cols, uint32_t rows,
+                           bool needs_bias = false) {
+  return read_rows(builder, name, cols, rows, 0, rows, needs_bias);
 }
 
 bool has_fused_qkv(const Builder& builder, uint32_t layer) { return builder.has(layer_name(layer, "attn_qkv.weight")); }
 
 // norm · [attn_q, attn_k, attn_v], as many of them as the layer has; one tensor each, or rows of attn_qkv.
 Result<program::Project> make_qkv(Builder& builder, const Config& c, const DecoderBuffers& buffers, uint32_t layer,
-                                  const AttentionSlices& slices, const char* norm, bool has_k, bool has_v) {
+                                  const AttentionSlices& slices, const AttentionOptions& options, bool has_k,
+                                  bool has_v) {
   program::Project project{builder.whole(buffers.x), {}, {}, {}, {}};
-  if (norm != nullptr) {
-    HC_ASSIGN(project.input_norm, read_norm(builder, c, layer_name(layer, norm), c.width));
+  if (options.norm != nullptr) {
+    HC_ASSIGN(project.input_norm, read_norm(builder, c, layer_name(layer, options.norm), c.width));
   }
   const bool fused = has_fused_qkv(builder, layer);
   const uint32_t total = slices.q.width + slices.k.width + slices.v.width;
   program::Store store;
   const auto add = [&](const char* part, const Slice& out) -> Result<void> {
-    auto linear = fused ? read_rows(builder, layer_name(layer, "attn_qkv"), c.width, total, out.column, out.width)
-                        : read_linear(builder, layer_name(layer, part), c.width, out.width);
+    const std::string name = layer_name(layer, part), all = layer_name(layer, "attn_qkv");
+    if (!fused && !builder.has(name + ".weight"))
+      return invalid("tensor '{}.weight' is missing, and there is no '{}.weight' that holds it", name, all);
+    auto linear = fused ? read_rows(builder, all, c.width, total, out.column, out.width, options.qkv_bias)
+                        : read_linear(builder, name, c.width, out.width, options.qkv_bias);
     HC_ASSIGN(const Linear l, std::move(linear));
     project.matrices.push_back(l.matrix);
     project.biases.push_back(l.bias);
@@ -117,9 +122,9 @@ Result<program::CacheId> add_attention(Builder& builder, const Config& c, const 
   const AttentionSlices slices = attention_slices(c, buffers, layer, options.output_gate);
   const bool has_k = !options.shared_cache;
   const bool has_v =
-      has_k && (!options.v_may_be_k || builder.has(name("attn_v.weight")) || has_fused_qkv(builder, layer));
+      has_k && (!options.v_may_be_k || builder.has_in_layers(name("attn_v.weight")) || has_fused_qkv(builder, layer));
 
-  HC_ASSIGN(auto qkv, make_qkv(builder, c, buffers, layer, slices, options.norm, has_k, has_v));
+  HC_ASSIGN(auto qkv, make_qkv(builder, c, buffers, layer, slices, options, has_k, has_v));
   builder.step(name("qkv"), layer, std::move(qkv));
 
   program::Attend attend;
@@ -152,7 +157,7 @@ Result<program::CacheId> add_attention(Builder& builder, const Config& c, const 
   builder.step(name("attend"), layer, attend);
 
   HC_ASSIGN(const auto residual, make_residual(builder, c, buffers, layer, options.branch_scale, options.post_norm));
-  HC_ASSIGN(const Linear o, read_linear(builder, name("attn_output"), slices.out.width, c.width));
+  HC_ASSIGN(const Linear o, read_linear(builder, name("attn_output"), slices.out.width, c.width, options.output_bias));
   builder.step(name("attn_output"), layer, program::Project{slices.out, {}, {o.matrix}, {o.bias}, residual});
   return attend.cache;
 }

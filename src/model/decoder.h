@@ -39,14 +39,15 @@ struct AttentionOptions {
   bool v_norm = false;                           // weightless
   bool v_may_be_k = false;                       // where attn_v is absent, V is K before norm and rope
   bool output_gate = false;                      // attn_q holds [query, gate] per head
+  bool qkv_bias = false, output_bias = false;    // must be there
   bool sinks = false;                            // attn_sinks [n_heads]
   std::optional<program::CacheId> shared_cache;  // set: no K and V of its own, reads this layer's
   const char* norm = "attn_norm";                // suffix of the norm before the block; null: none
   const char* post_norm = nullptr;               // of a norm after the output projection, e.g. "post_attention_norm"
   float branch_scale = 1;                        // of what is added to the residual stream
 };
-/// norm → attn_q/k/v, or rows of one attn_qkv (biases where the file has them) → attend → attn_output → residual.
-/// Gives the cache layer used.
+/// norm → attn_q/k/v, or rows of one attn_qkv (biases where the file has them, in all layers) → attend → attn_output →
+/// residual. Gives the cache layer used.
 Result<program::CacheId> add_attention(Builder& builder, const Config& config, const DecoderBuffers& buffers,
                                        uint32_t layer, const AttentionOptions& options);
 

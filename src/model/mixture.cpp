@@ -91,6 +91,9 @@ Result<program::MixExperts> make_mixture(Builder& builder, const Config& c, cons
     m.gate = {both.weight, 0, hidden};
     m.up = {both.weight, hidden, hidden};
   } else {
+    if (!builder.has(name("ffn_gate_exps")))
+      return invalid("tensor '{}' is missing, and there is no '{}' that holds it", name("ffn_gate_exps"),
+                     name("ffn_gate_up_exps"));
     HC_ASSIGN(m.gate, builder.expert_matrices(name("ffn_gate_exps"), c.width, hidden, n));
     HC_ASSIGN(m.up, builder.expert_matrices(name("ffn_up_exps"), c.width, hidden, n));
   }

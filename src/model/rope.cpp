@@ -13,6 +13,8 @@ constexpr const char* kFreqs = "rope_freqs.weight";
 constexpr const char* kLongFactors = "rope_factors_long.weight";
 constexpr const char* kShortFactors = "rope_factors_short.weight";
 
+constexpr const char* kOriginalContext = "rope.scaling.original_context_length";
+
 constexpr double kMaxFactor = 1e9;
 constexpr double kMinMagnitude = 1e-3, kMaxMagnitude = 1e3;
 
@@ -79,6 +81,8 @@ class Reader {
     HC_ASSIGN(double factor, hyper_.get_float("rope.scaling.factor", legacy, 0, kMaxFactor));
     if (factor == 0) factor = 1;
     const bool long_rope = in_.builder.has(kLongFactors) || in_.builder.has(kShortFactors);
+    HC_ASSIGN(const uint32_t original, hyper_.get(kOriginalContext, in_.config.trained_context, 1, 1u << 30));
+    original_context_ = original;
     const char* implied = long_rope ? "longrope" : factor == 1 ? "none" : "linear";
     HC_ASSIGN(const std::string type, hyper_.get_string("rope.scaling.type", implied));
 
@@ -101,9 +105,15 @@ class Reader {
     return frequency_factors(long_rope);
   }
 
-  Result<void> unscaled(double) { return {}; }
+  Result<void> unscaled(double) {
+    HC_TRY(magnitude(1));
+    return table_.magnitude == 1 ? Result<void>()
+                                 : invalid("{}: {} without a scaling that uses it",
+                                           hyper_.key("rope.scaling.attn_factor"), table_.magnitude);
+  }
 
   Result<void> linear(double factor) {
+    HC_TRY(unscaled(factor));
     table_.factor = factor;
     note(fmt::format("linear ×{:g}", factor));
     return {};
@@ -112,7 +122,7 @@ class Reader {
   Result<void> yarn(double factor) {
     RopeTable::Yarn yarn{.rounded = source_.yarn_rounded};
     table_.factor = factor;
-    HC_ASSIGN(yarn.original_context, original_context());
+    yarn.original_context = original_context_;
     HC_ASSIGN(yarn.beta_fast, hyper_.get_float("rope.scaling.yarn_beta_fast", yarn.beta_fast, 1e-6, 1e6));
     HC_ASSIGN(yarn.beta_slow, hyper_.get_float("rope.scaling.yarn_beta_slow", yarn.beta_slow, 1e-6, 1e6));
     if (yarn.beta_fast < yarn.beta_slow)
@@ -137,8 +147,8 @@ class Reader {
     const uint32_t pairs = table_.rotated / 2;
     HC_ASSIGN(auto short_factors, read_divisors(in_.builder, kShortFactors, pairs));
     HC_ASSIGN(auto long_factors, read_divisors(in_.builder, kLongFactors, pairs));
-    HC_TRY(hyper_.require("rope.scaling.original_context_length", 1, 1u << 30));
-    HC_ASSIGN(const double original, original_context());
+    if (!hyper_.has(kOriginalContext)) return invalid("{}: the key is missing", hyper_.key(kOriginalContext));
+    const double original = original_context_;
     const uint32_t trained = in_.config.trained_context;
     const uint32_t context = in_.options.context == 0 ? trained : in_.options.context;
     const bool is_long = context > original;
@@ -151,17 +161,11 @@ class Reader {
   }
 
   Result<void> frequency_factors(bool long_rope) {
-    if (!in_.builder.has(kFreqs)) return {};
+    if (!source_.needs_factors && !in_.builder.has(kFreqs)) return {};
     if (long_rope) return invalid("tensors '{}' and '{}' contradict each other", kFreqs, kLongFactors);
     HC_ASSIGN(table_.divisors, read_divisors(in_.builder, kFreqs, table_.rotated / 2));
     description_ += ", frequency factors";
     return {};
-  }
-
-  Result<double> original_context() const {
-    HC_ASSIGN(const uint32_t positions,
-              hyper_.get("rope.scaling.original_context_length", in_.config.trained_context, 1, 1u << 30));
-    return double(positions);
   }
 
   // What the file says overrides what the kind implies.
@@ -179,6 +183,7 @@ class Reader {
   const HyperParameters& hyper_;
   const RopeSource& source_;
   RopeTable table_;
+  double original_context_ = 0;  // positions
   std::string description_;
 };
 

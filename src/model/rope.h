@@ -48,7 +48,8 @@ struct RopeSource {
   const char* rotated_key = "rope.dimension_count";  // default: the whole head
   const char* base_key = "rope.freq_base";
   double default_base = 10000;
-  bool scaled = true;  // false: no scaling and no divisors, whatever the file has (sliding layers of Gemma)
+  bool scaled = true;          // false: no scaling and no divisors, whatever the file has (sliding layers of Gemma)
+  bool needs_factors = false;  // rope_freqs.weight
   bool yarn_rounded = true;
 };
 /// Errors name the key or tensor: an unknown kind, an odd or too large dimension, factors of another length or not

@@ -68,7 +68,7 @@ class Gemma4 {
   // Full layers: proportional rope, that is the whole head's pairing and denominators with some lanes' divisors so
   // large that they stay unrotated. Sliding layers: their own base, no divisors, no scaling.
   Result<void> read_ropes(uint32_t full_head, uint32_t sliding_head) {
-    RopeSource source{.interleaved = false, .head_dim = full_head, .default_base = kFullBase};
+    RopeSource source{.interleaved = false, .head_dim = full_head, .default_base = kFullBase, .needs_factors = true};
     HC_ASSIGN(auto full, read_rope(in_, source));
     full_rope_ = in_.builder.rope(std::move(full));
     source = {.interleaved = false,
@@ -110,7 +110,7 @@ class Gemma4 {
                                .scale = 1,
                                .qk_norm = true,
                                .v_norm = true,
-                               .v_may_be_k = true,
+                               .v_may_be_k = !slides,
                                .post_norm = "post_attention_norm"};
     std::optional<program::CacheId>& owner = slides ? sliding_cache_ : full_cache_;
     if (layer >= c_.n_layers - n_shared_) {
@@ -120,7 +120,7 @@ class Gemma4 {
     HC_ASSIGN(owner, add_attention(in_.builder, c_, buffers, layer, attention));
 
     float output_scale = 1;
-    if (const std::string name = layer_name(layer, "layer_output_scale.weight"); in_.builder.has(name)) {
+    if (const std::string name = layer_name(layer, "layer_output_scale.weight"); in_.builder.has_in_layers(name)) {
       HC_ASSIGN(const auto values, in_.builder.values(name, 1));
       output_scale = values[0];
     }
@@ -150,7 +150,7 @@ class Gemma4 {
     experts.router.norm =
         program::Norm{builder.computed_vector(layer_name(layer, "ffn_gate_inp.norm"), std::move(scale)), c_.eps};
     const std::string expert_scale = layer_name(layer, "ffn_down_exps.scale");
-    if (builder.has(expert_scale)) {
+    if (builder.has_in_layers(expert_scale)) {
       HC_ASSIGN(experts.router.expert_scale, builder.vector(expert_scale, mixture_->n_experts[layer]));
     }
     HC_ASSIGN(experts.branch_norm, norm("post_ffw_norm_2.weight"));

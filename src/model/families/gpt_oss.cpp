@@ -19,8 +19,11 @@ Result<void> build_gpt_oss(const FamilyInput& in) {
   const MixtureKind kind{.activation = program::Activation::kClampedSwiglu, .biases = true};
   HC_ASSIGN(const Mixture mixture, read_mixture(in.hyper, c, kind));
 
-  AttentionOptions attention{
-      .rope = in.builder.rope(std::move(rope)), .scale = float(1 / std::sqrt(double(c.key_dim[0]))), .sinks = true};
+  AttentionOptions attention{.rope = in.builder.rope(std::move(rope)),
+                             .scale = float(1 / std::sqrt(double(c.key_dim[0]))),
+                             .qkv_bias = true,
+                             .output_bias = true,
+                             .sinks = true};
   const DecoderBuffers buffers = make_buffers(in.builder, c, {.feed_forward = false});
   HC_TRY(add_embedding(in.builder, c, buffers, 1));
   for (uint32_t layer = 0; layer < c.n_layers; ++layer) {

@@ -11,7 +11,7 @@
 namespace honeycrisp::model {
 namespace {
 
-Result<void> build_qwen(const FamilyInput& in, bool qk_norm, const std::optional<MixtureKind>& kind = {}) {
+Result<void> build_qwen(const FamilyInput& in, bool is_qwen3, const std::optional<MixtureKind>& kind = {}) {
   const Config& c = in.config;
   HC_ASSIGN(auto rope, read_rope(in, {.interleaved = false, .head_dim = c.key_dim[0]}));
 
@@ -23,7 +23,8 @@ Result<void> build_qwen(const FamilyInput& in, bool qk_norm, const std::optional
   const DecoderBuffers buffers = make_buffers(in.builder, c, {.feed_forward = !mixture});
   const AttentionOptions attention{.rope = in.builder.rope(std::move(rope)),
                                    .scale = float(1 / std::sqrt(double(c.key_dim[0]))),
-                                   .qk_norm = qk_norm};
+                                   .qk_norm = is_qwen3,
+                                   .qkv_bias = !is_qwen3};
   HC_TRY(add_embedding(in.builder, c, buffers, 1));
   for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
     HC_TRY(add_attention(in.builder, c, buffers, layer, attention));
