@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fills a folder with the vocabulary files that the tokenizer tests use.
+"""Fills a folder with the vocabulary files and chat templates that the tests of tokenizers and templates use.
 
     scripts/fetch_vocabularies.py FOLDER
 
@@ -24,8 +24,9 @@ from pathlib import Path
 PACKAGE = "llama-cpp-python"
 FILE = "llama_cpp_python-0.3.36.tar.gz"
 SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
-MEMBER = re.compile(r"[^/]+/vendor/llama\.cpp/models/(ggml-vocab-[a-z0-9.-]+\.gguf(?:\.inp|\.out)?)")
-STAMP = "complete"  # holds SHA256 once every file is there
+MEMBER = re.compile(r"[^/]+/vendor/llama\.cpp/models/"
+                    r"(ggml-vocab-[a-z0-9.-]+\.gguf(?:\.inp|\.out)?|templates/[A-Za-z0-9._-]+\.jinja)")
+STAMP = "complete-with-templates"  # holds SHA256 once every file is there
 
 
 def index_url():
@@ -72,7 +73,7 @@ def main():
     stamp = folder / STAMP
     if stamp.is_file() and stamp.read_text().strip() == SHA256:
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "templates").mkdir(parents=True, exist_ok=True)
     list_url = f"{index_url()}/{PACKAGE}/"
     with open_url(list_url, "application/vnd.pypi.simple.v1+json") as response:
         files = {entry["filename"]: entry["url"] for entry in json.load(response)["files"]}

@@ -165,5 +165,29 @@ INSTANTIATE_TEST_SUITE_P(All, ReferenceVocabulary,
                            return name;
                          });
 
+struct Ends {
+  const char* vocabulary;
+  std::vector<std::string> texts;  // of the tokens that end an answer, by id
+};
+
+TEST(ReferenceVocabularies, answers_end_where_their_families_end_a_turn) {
+  const Ends table[] = {
+      {"qwen2", {"<|endoftext|>", "<|im_end|>"}},
+      {"qwen35", {"<|endoftext|>", "<|im_end|>"}},
+      {"gemma-4", {"<eos>", "<|tool_response>", "<turn|>"}},
+      {"llama-bpe", {"<|end_of_text|>", "<|eot_id|>"}},
+      {"phi-3", {"<|endoftext|>", "<|end|>"}},
+  };
+  for (const Ends& ends : table) {
+    std::string why;
+    const fs::path path = locate(kVocabDir, fmt::format("ggml-vocab-{}.gguf", ends.vocabulary), why);
+    if (path.empty()) GTEST_SKIP() << why;
+    const Tokenizer tokenizer = load(path);
+    std::vector<std::string> texts;
+    for (const TokenId id : tokenizer.special().end_of_generation) texts.push_back(tokenizer.decode({{id}}, true));
+    EXPECT_EQ(texts, ends.texts) << ends.vocabulary;
+  }
+}
+
 }  // namespace
 }  // namespace honeycrisp::text

@@ -2,7 +2,9 @@
 #include "text/jinja/template.h"
 
 #include <boost/json.hpp>
+#include <cstdlib>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -107,6 +109,42 @@ TEST(JinjaTemplate, conversations_render_as_in_python) {
     }
   }
   EXPECT_EQ(templates, 8u);
+}
+
+/// FNV-1a of 64 bits, as hexadecimal digits.
+std::string hash(std::string_view text) {
+  uint64_t value = 0xCBF29CE484222325;
+  for (const unsigned char byte : text) value = (value ^ byte) * 0x100000001B3;
+  return fmt::format("{:016x}", value);
+}
+
+// Templates of published models, which tests find in HONEYCRISP_VOCAB_DIR/templates: hashes of what Python renders.
+TEST(JinjaTemplate, published_templates_render_as_in_python) {
+  const char* folder = std::getenv("HONEYCRISP_VOCAB_DIR");
+  const std::filesystem::path templates = std::filesystem::path(folder == nullptr ? "" : folder) / "templates";
+  if (folder == nullptr || !std::filesystem::exists(templates))
+    GTEST_SKIP() << "set HONEYCRISP_VOCAB_DIR to a folder with templates/ (scripts/test fills one)";
+  const json::value conversations = json::parse(read_file(kData / "conversations.json"));
+  const json::value published = json::parse(read_file(kData / "published.json"));
+  size_t found = 0;
+  for (const auto& entry : published.as_array()) {
+    const auto path = templates / std::string(entry.at("template").as_string());
+    if (!std::filesystem::exists(path)) continue;
+    const std::string source = read_file(path);
+    if (hash(source) != std::string(entry.at("hash").as_string())) continue;  // another release of it
+    ++found;
+    const json::array& outcomes = entry.at("outcomes").as_array();
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+      const auto& conversation = conversations.as_array()[i];
+      SCOPED_TRACE(path.filename().string() + " with " + std::string(conversation.at("name").as_string()));
+      const Value variables = to_value(conversation.at("variables"));
+      if (outcomes[i].is_string())
+        EXPECT_EQ(hash(render(source, variables.as_dict())), std::string(outcomes[i].as_string()));
+      else
+        expect_outcome(source, variables.as_dict(), outcomes[i].as_object());
+    }
+  }
+  EXPECT_GT(found, 50u);
 }
 
 TEST(JinjaTemplate, snippets_render_as_in_python) {
