@@ -1,6 +1,6 @@
 // Attend: append keys and values, attend by chunks of 256 positions at absolute multiples, merged left to right.
-// Pass 1 norms and rotates all rows. With many rows a pass-2 item is a row and KV head with all its chunks; with few
-// rows (decoding) every chunk is an item of its own and pass 3 merges them. A single row needs no pass 1: whoever
+// Pass 1 norms and rotates all rows. With many rows a pass-2 item is a few rows and a KV head with all its chunks; with
+// few rows (decoding) every chunk is an item of its own and pass 3 merges them. A single row needs no pass 1: whoever
 // attends to its last chunk appends its key and value. The arithmetic, its order and so the bits are always the same.
 #include "backend/cpu/op_kernel.h"
 #include "base/check.h"
@@ -17,6 +17,8 @@ using program::Norm;
 
 static_assert(kChunkPositions == program::kAttentionChunk && kPositionsPerPage == program::kPagePositions);
 
+constexpr uint32_t kManyQueries = 32;  // heads of several rows that attend together: enough for every register
+
 enum Pass : uint32_t { kAppend, kChunks, kMerge, kPasses };
 
 class AttendKernel final : public OpKernel {
@@ -26,12 +28,14 @@ class AttendKernel final : public OpKernel {
         op_(op),
         layer_(program.cache(op)),
         n_queries_(op.n_heads / layer_.n_kv_heads),
-        softmax_(softmax_floats(layer_.value_dim)) {}
+        softmax_(softmax_floats(layer_.value_dim)),
+        most_rows_(std::clamp(kManyQueries / n_queries_, 1u, kAttendRows)) {}
 
   Needs needs() const override {
     const size_t head = std::max(layer_.key_dim, layer_.value_dim);
     const size_t append = std::max(size_t{layer_.n_kv_heads} * layer_.key_dim, head);
-    const size_t attend = n_queries_ * (kChunkPositions + 2 * softmax_ + layer_.key_dim) + head;
+    const size_t attend =
+        size_t{most_rows_} * n_queries_ * (kChunkPositions + 2 * softmax_ + 2 * size_t{layer_.key_dim}) + head;
     return {.queries_per_row = size_t{op_.n_heads} * layer_.key_dim,
             .thread_floats = round_up(std::max(append, attend), size_t{kLanes}),
             .softmax_floats = n_queries_ * softmax_};
@@ -42,7 +46,7 @@ class AttendKernel final : public OpKernel {
     const size_t pairs = n_pairs(s);
     const bool split = splits_chunks(pairs, s);
     if (pass == kAppend) return appends_while_attending(s) ? 0 : s.n_rows;
-    if (pass == kChunks) return split ? pairs * s.n_chunks : pairs;
+    if (pass == kChunks) return split ? pairs * s.n_chunks : ceil_div(s.n_rows, rows_per_item(s)) * layer_.n_kv_heads;
     return split ? pairs : 0;
   }
 
@@ -51,7 +55,7 @@ class AttendKernel final : public OpKernel {
     for (size_t item = begin; item < end; ++item) {
       switch (pass) {
         case kAppend: prepare_row(item, s, t); break;
-        case kChunks: split ? attend_one_chunk(item, s, t) : attend_all_chunks(item, s, t); break;
+        case kChunks: split ? attend_one_chunk(item, s, t) : attend_rows(item, s, t); break;
         case kMerge: merge_chunks(item, s); break;
       }
     }
@@ -65,6 +69,10 @@ class AttendKernel final : public OpKernel {
     return {op_.window != 0 && position >= op_.window ? position - op_.window + 1 : 0, position + 1};
   }
 
+  // Rows that attend together, sharing what they read of the cache; fewer where threads would go without.
+  uint32_t rows_per_item(const StepState& s) const {
+    return uint32_t(std::clamp<size_t>(n_pairs(s) / (4 * size_t{s.n_threads}), 1, most_rows_));
+  }
   size_t n_pairs(const StepState& s) const { return size_t{s.n_rows} * layer_.n_kv_heads; }
   // Not with a norm over all heads together, which would be repeated for each of them; nor where the output overwrites
   // what other heads have still to read.
@@ -146,38 +154,49 @@ class AttendKernel final : public OpKernel {
 
   // ---- pass 2
 
-  // The parts of a thread's floats.
+  // The parts of a thread's floats, for up to most_rows rows.
   struct Parts {
-    float* state;    // [n_queries][softmax]
+    float* state;    // [rows][n_queries][softmax]
     float* part;     // the same, of a chunk to merge
-    float* scores;   // [n_queries][256]
-    float* queries;  // [n_queries][key_dim]
+    float* scores;   // [rows][n_queries][256]
+    float* queries;  // [rows][n_queries][key_dim]
+    float* packed;   // the same, as attend_chunk takes them
     float* head;     // a key or a value
   };
   Parts parts(ThreadScratch& t) const {
-    Parts p{.state = t.floats, .part = {}, .scores = {}, .queries = {}, .head = {}};
-    p.part = p.state + n_queries_ * softmax_;
-    p.scores = p.part + n_queries_ * softmax_;
-    p.queries = p.scores + size_t{n_queries_} * kChunkPositions;
-    p.head = p.queries + size_t{n_queries_} * layer_.key_dim;
+    const size_t n = size_t{most_rows_} * n_queries_;
+    Parts p{.state = t.floats, .part = {}, .scores = {}, .queries = {}, .packed = {}, .head = {}};
+    p.part = p.state + n * softmax_;
+    p.scores = p.part + n * softmax_;
+    p.queries = p.scores + n * kChunkPositions;
+    p.packed = p.queries + n * layer_.key_dim;
+    p.head = p.packed + n * layer_.key_dim;
     return p;
   }
 
-  // The queries of a row and KV head, from pass 1 or made here; `chunk_is_last`: of those that the row sees.
-  const float* queries(size_t row, uint32_t kv_head, bool chunk_is_last, const StepState& s, const Parts& p) const {
-    if (!appends_while_attending(s)) return shared_queries(row, s) + size_t{kv_head} * n_queries_ * layer_.key_dim;
-    prepare_head(row, kv_head, chunk_is_last, s, p.queries, p.head);
-    return p.queries;
+  // Packs the queries of some rows and a KV head, from pass 1 or made here; `chunk_is_last`: of those that the row
+  // sees.
+  void pack_queries(size_t first_row, uint32_t n_rows, uint32_t kv_head, bool chunk_is_last, const StepState& s,
+                    const Parts& p) const {
+    const size_t floats = size_t{n_queries_} * layer_.key_dim;
+    if (appends_while_attending(s))
+      prepare_head(first_row, kv_head, chunk_is_last, s, p.queries, p.head);
+    else
+      for (uint32_t i = 0; i < n_rows; ++i)
+        std::copy_n(shared_queries(first_row + i, s) + kv_head * floats, floats, p.queries + i * floats);
+    s.isa->attend_pack(p.queries, n_rows * n_queries_, layer_.key_dim, p.packed);
   }
 
-  // Chunk `chunk` of a row and KV head, to out [n_queries][softmax].
-  void attend_chunk(size_t row, uint32_t kv_head, uint32_t chunk, const float* q, const StepState& s, float* scores,
-                    float* out) const {
-    const Row& r = s.batch->rows[row];
-    const Range range = visible(r.position);
+  // Chunk `chunk` for rows of one sequence at consecutive positions and a KV head; row i to outs[i]
+  // [n_queries][softmax], if it sees any of it.
+  void attend_chunk(size_t first_row, uint32_t n_rows, uint32_t kv_head, uint32_t chunk, float* const* outs,
+                    const StepState& s, const Parts& p) const {
+    const Row& first = s.batch->rows[first_row];
     const uint32_t start = chunk * kChunkPositions;
-    AttendChunkArgs a{.queries = q,
-                      .n_queries = n_queries_,
+    AttendChunkArgs a{.queries = p.packed,
+                      .rows = {},
+                      .n_rows = n_rows,
+                      .n_heads = n_queries_,
                       .key_dim = layer_.key_dim,
                       .value_dim = layer_.value_dim,
                       .element = s.cache->element(),
@@ -185,14 +204,17 @@ class AttendKernel final : public OpKernel {
                       .value_pages = {},
                       .key_tile_bytes = s.cache->key_tile_bytes(layer_.pool),
                       .value_position_bytes = s.cache->value_position_bytes(layer_.pool),
-                      .first = std::max(range.first, start) - start,
-                      .last = std::min(range.last, start + kChunkPositions) - start,
-                      .scale = float(op_.score_scale(r.position)),
                       .softcap = op_.softcap,
-                      .scores = scores,
-                      .out = out};
-    const auto pages = s.batch->sequences[r.sequence].tables[layer_.pool];
-    for (uint32_t i = a.first / kPositionsPerPage; i * kPositionsPerPage < a.last; ++i) {
+                      .scores = p.scores};
+    for (uint32_t i = 0; i < n_rows; ++i) {
+      const Range range = visible(first.position + i);
+      a.rows[i] = {.first = std::clamp(range.first, start, start + kChunkPositions) - start,
+                   .last = std::min(range.last, start + kChunkPositions) - start,
+                   .scale = float(op_.score_scale(first.position + i)),
+                   .out = outs[i]};
+    }
+    const auto pages = s.batch->sequences[first.sequence].tables[layer_.pool];
+    for (uint32_t i = a.rows[0].first / kPositionsPerPage; i * kPositionsPerPage < a.rows[n_rows - 1].last; ++i) {
       const PageId page = pages[start / kPositionsPerPage + i];
       a.key_pages[i] = s.cache->keys(layer_, page, kv_head);
       a.value_pages[i] = s.cache->values(layer_, page, kv_head);
@@ -200,20 +222,38 @@ class AttendKernel final : public OpKernel {
     s.isa->attend_chunk(a);
   }
 
-  void attend_all_chunks(size_t item, const StepState& s, ThreadScratch& t) const {
-    const size_t row = item / layer_.n_kv_heads;
-    const auto kv_head = uint32_t(item % layer_.n_kv_heads);
-    const Range range = visible(s.batch->rows[row].position);
-    const Parts p = parts(t);
-    const float* q = queries(row, kv_head, true, s, p);
-    const uint32_t first_chunk = range.first / kChunkPositions;
-    for (uint32_t chunk = first_chunk; chunk * kChunkPositions < range.last; ++chunk) {
-      attend_chunk(row, kv_head, chunk, q, s, p.scores, chunk == first_chunk ? p.state : p.part);
-      if (chunk == first_chunk) continue;
-      for (uint32_t i = 0; i < n_queries_; ++i)
-        s.isa->attend_merge(p.state + i * softmax_, p.part + i * softmax_, layer_.value_dim);
+  void attend_rows(size_t item, const StepState& s, ThreadScratch& t) const {
+    const uint32_t first = uint32_t(item / layer_.n_kv_heads) * rows_per_item(s);
+    const uint32_t end = std::min(first + rows_per_item(s), s.n_rows);
+    for (uint32_t row = first, n; row < end; row += n) {
+      const Row* r = &s.batch->rows[row];
+      const auto follows = [&](const Row& next) {  // and ends in the same chunk, so that all see all chunks' ends
+        return next.sequence == r->sequence && next.position == r->position + n &&
+               next.position / kChunkPositions == r->position / kChunkPositions;
+      };
+      for (n = 1; row + n < end && follows(r[n]);) ++n;
+      attend_all_chunks(row, n, uint32_t(item % layer_.n_kv_heads), s, t);
     }
-    for (uint32_t i = 0; i < n_queries_; ++i) finish(row, kv_head * n_queries_ + i, p.state + i * softmax_, s);
+  }
+
+  void attend_all_chunks(uint32_t row, uint32_t n_rows, uint32_t kv_head, const StepState& s, ThreadScratch& t) const {
+    const uint32_t position = s.batch->rows[row].position;
+    const Parts p = parts(t);
+    pack_queries(row, n_rows, kv_head, true, s, p);
+    const auto first_chunk = [&](uint32_t i) { return visible(position + i).first / kChunkPositions; };
+    const size_t floats = n_queries_ * softmax_;  // of a row
+    for (uint32_t chunk = first_chunk(0); chunk * kChunkPositions <= position; ++chunk) {
+      float* outs[kAttendRows];
+      for (uint32_t i = 0; i < n_rows; ++i) outs[i] = (chunk == first_chunk(i) ? p.state : p.part) + i * floats;
+      attend_chunk(row, n_rows, kv_head, chunk, outs, s, p);
+      for (uint32_t i = 0; i < n_rows; ++i)
+        for (uint32_t h = 0; chunk > first_chunk(i) && h < n_queries_; ++h)
+          s.isa->attend_merge(p.state + i * floats + h * softmax_, p.part + i * floats + h * softmax_,
+                              layer_.value_dim);
+    }
+    for (uint32_t i = 0; i < n_rows; ++i)
+      for (uint32_t h = 0; h < n_queries_; ++h)
+        finish(row + i, kv_head * n_queries_ + h, p.state + i * floats + h * softmax_, s);
   }
 
   float* part_of(size_t pair, uint32_t chunk, const StepState& s) const {
@@ -227,8 +267,9 @@ class AttendKernel final : public OpKernel {
     if (chunk < range.first / kChunkPositions || chunk * kChunkPositions >= range.last) return;
     const auto kv_head = uint32_t(pair % layer_.n_kv_heads);
     const Parts p = parts(t);
-    const float* q = queries(row, kv_head, (chunk + 1) * kChunkPositions >= range.last, s, p);
-    attend_chunk(row, kv_head, chunk, q, s, p.scores, part_of(pair, chunk, s));
+    pack_queries(row, 1, kv_head, (chunk + 1) * kChunkPositions >= range.last, s, p);
+    float* out = part_of(pair, chunk, s);
+    attend_chunk(row, 1, kv_head, chunk, &out, s, p);
   }
 
   // ---- pass 3
@@ -260,6 +301,7 @@ class AttendKernel final : public OpKernel {
   const program::CacheLayer& layer_;
   uint32_t n_queries_;  // query heads per KV head
   size_t softmax_;      // floats of one head's partial softmax
+  uint32_t most_rows_;  // that attend together
 };
 
 }  // namespace

@@ -26,53 +26,86 @@ struct CacheQ8_0 {
   }
 };
 
-/// Scores of kQueries query heads at the 16 positions of a tile.
+template <int kQueries>
+struct GroupOf {
+  static constexpr int kSize = kQueries;
+};
+/// Queries are taken in groups of kMostQueries, the rest in smaller powers of two: calls body(GroupOf, first query).
+template <int kQueries, class Body>
+HC_INLINE void for_query_groups(uint32_t query, uint32_t n, Body body) {
+  for (; query + uint32_t(kQueries) <= n; query += uint32_t(kQueries)) body(GroupOf<kQueries>{}, query);
+  if constexpr (kQueries > 1) for_query_groups<kQueries / 2>(query, n, body);
+}
+
+/// A group's queries lie side by side: [key_dim][queries of the group].
+static void attend_pack(const float* queries, uint32_t n, uint32_t key_dim, float* out) {
+  for_query_groups<kMostQueries>(0, n, [&](auto group, uint32_t query) __attribute__((always_inline)) {
+    constexpr uint32_t kQueries = uint32_t(decltype(group)::kSize);
+    float* to = out + size_t(query) * key_dim;
+    for (uint32_t i = 0; i < kQueries; ++i)
+      for (uint32_t d = 0; d < key_dim; ++d) to[size_t(d) * kQueries + i] = queries[size_t(query + i) * key_dim + d];
+  });
+}
+
+/// What a group's queries see of the chunk.
+template <int kQueries>
+struct QueryGroup {
+  uint32_t first[kQueries], last[kQueries];
+  float scale[kQueries];
+  float* out[kQueries];
+  uint32_t some_first = kChunkPositions, some_last = 0;  // positions that some see
+  uint32_t all_first = 0, all_last = kChunkPositions;    // that all see who see any; never the wrong way round
+};
+
+template <int kQueries>
+HC_INLINE QueryGroup<kQueries> group_at(const AttendChunkArgs& a, uint32_t query) {
+  QueryGroup<kQueries> g;
+  for (uint32_t i = 0; i < uint32_t(kQueries); ++i) {
+    const AttendRow& row = a.rows[(query + i) / a.n_heads];
+    g.first[i] = row.first;
+    g.last[i] = row.last;
+    g.scale[i] = row.scale;
+    g.out[i] = row.out + (query + i) % a.n_heads * softmax_floats(a.value_dim);
+    if (row.first >= row.last) continue;
+    g.some_first = row.first < g.some_first ? row.first : g.some_first;
+    g.some_last = row.last > g.some_last ? row.last : g.some_last;
+    g.all_first = row.first > g.all_first ? row.first : g.all_first;
+    g.all_last = row.last < g.all_last ? row.last : g.all_last;
+  }
+  if (g.all_last < g.all_first) g.all_last = g.all_first;
+  return g;
+}
+
+/// Scores of a group at the 16 positions of a tile.
 template <class Cache, int kQueries>
-HC_INLINE void score_tile(const AttendChunkArgs& a, uint32_t query, uint32_t t) {
+HC_INLINE void score_tile(const AttendChunkArgs& a, const float* q, const QueryGroup<kQueries>& g, uint32_t t,
+                          float* scores) {
   constexpr uint32_t kTilesPerPage = kPositionsPerPage / kLanes;
   const uint8_t* tile = a.key_pages[t / kTilesPerPage] + (t % kTilesPerPage) * a.key_tile_bytes;
-  const float* q = a.queries + size_t(query) * a.key_dim;
   Floats s[kQueries];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int i = 0; i < kQueries; ++i) s[i] = broadcast(0.0f);
-  for (uint32_t d = 0; d < a.key_dim; ++d) {
+  for (uint32_t d = 0; d < a.key_dim; ++d, q += kQueries) {
     const Floats k = Cache::key(tile, a.key_dim, d);
-#pragma GCC unroll 4
-    for (int i = 0; i < kQueries; ++i) s[i] = fma(broadcast(q[size_t(i) * a.key_dim + d]), k, s[i]);
+#pragma GCC unroll 8
+    for (int i = 0; i < kQueries; ++i) s[i] = fma(broadcast(q[i]), k, s[i]);
   }
-#pragma GCC unroll 4
-  for (int i = 0; i < kQueries; ++i) {
-    Floats v = mul(s[i], broadcast(a.scale));
-    if (a.softcap != 0) v = soft_cap(v, a.softcap);
-    store(a.scores + (query + uint32_t(i)) * size_t(kChunkPositions) + t * kLanes, v);
-  }
-}
-
-/// Σ p · V for 16 elements of kQueries heads.
-template <class Cache, int kQueries>
-HC_INLINE void weigh_values(const AttendChunkArgs& a, uint32_t query, uint32_t d) {
-  const float* p = a.scores + size_t(query) * kChunkPositions;
-  Floats acc[kQueries];
-#pragma GCC unroll 4
-  for (int i = 0; i < kQueries; ++i) acc[i] = broadcast(0.0f);
-  for (uint32_t j = a.first; j < a.last; ++j) {
-    const uint8_t* position = a.value_pages[j / kPositionsPerPage] + (j % kPositionsPerPage) * a.value_position_bytes;
-    const Floats v = Cache::value(position, a.value_dim, d);
-#pragma GCC unroll 4
-    for (int i = 0; i < kQueries; ++i) acc[i] = fma(broadcast(p[size_t(i) * kChunkPositions + j]), v, acc[i]);
-  }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int i = 0; i < kQueries; ++i)
-    store(a.out + (query + uint32_t(i)) * softmax_floats(a.value_dim) + kLanes + d, acc[i]);
+    store(scores + i * int(kChunkPositions) + t * kLanes, mul(s[i], broadcast(g.scale[i])));
+  if (a.softcap == 0) return;
+  for (int i = 0; i < kQueries; ++i) {
+    float* p = scores + i * int(kChunkPositions) + t * kLanes;
+    store(p, soft_cap(load(p), a.softcap));
+  }
 }
 
-/// Scores of one head become exponentials; writes their maximum and sum. Lanes outside [first, last) become 0.
-HC_INLINE void softmax_part(const AttendChunkArgs& a, uint32_t query) {
-  float* s = a.scores + size_t(query) * kChunkPositions;
-  const uint32_t first_tile = a.first / kLanes, end_tile = (a.last + kLanes - 1) / kLanes;
+/// Scores of one query become exponentials; writes their maximum and sum. Lanes outside [first, last) become 0.
+HC_INLINE void softmax_part(float* s, uint32_t first, uint32_t last, float* out) {
+  const uint32_t first_tile = first / kLanes, end_tile = (last + kLanes - 1) / kLanes;
   const float minus_infinity = -__builtin_inff();
-  for (uint32_t j = first_tile * kLanes; j < a.first; ++j) s[j] = minus_infinity;
-  for (uint32_t j = a.last; j < end_tile * kLanes; ++j) s[j] = minus_infinity;
+  for (uint32_t j = first_tile * kLanes; j < first; ++j) s[j] = minus_infinity;
+  for (uint32_t j = last; j < end_tile * kLanes; ++j) s[j] = minus_infinity;
   Floats largest = broadcast(minus_infinity);
   for (uint32_t t = first_tile; t < end_tile; ++t) largest = max(load(s + t * kLanes), largest);
   const float m = max_lane(largest);
@@ -82,25 +115,62 @@ HC_INLINE void softmax_part(const AttendChunkArgs& a, uint32_t query) {
     store(s + t * kLanes, e);
     total = add(total, e);
   }
-  float* out = a.out + query * softmax_floats(a.value_dim);
   out[0] = m;
   out[1] = sum(total);
 }
 
+/// Σ p · V for 16 elements of a group, each query over its own positions in order.
+template <class Cache, int kQueries>
+HC_INLINE void weigh_values(const AttendChunkArgs& a, const float* p, const QueryGroup<kQueries>& g, uint32_t d) {
+  Floats acc[kQueries];
+#pragma GCC unroll 8
+  for (int i = 0; i < kQueries; ++i) acc[i] = broadcast(0.0f);
+  const auto value = [&](uint32_t j) __attribute__((always_inline)) {
+    const uint8_t* position = a.value_pages[j / kPositionsPerPage] + (j % kPositionsPerPage) * a.value_position_bytes;
+    return Cache::value(position, a.value_dim, d);
+  };
+  // A selection, not a weight of 0: what a later row has put there may be no number.
+  const auto for_some = [&](uint32_t first, uint32_t last) __attribute__((always_inline)) {
+    for (uint32_t j = first; j < last; ++j) {
+      const Floats v = value(j), at = broadcast(float(j));
+#pragma GCC unroll 8
+      for (int i = 0; i < kQueries; ++i) {
+        const Floats sum = fma(broadcast(p[i * int(kChunkPositions) + int(j)]), v, acc[i]);
+        const Floats from = select_less(at, broadcast(float(g.first[i])), acc[i], sum);
+        acc[i] = select_less(at, broadcast(float(g.last[i])), from, acc[i]);
+      }
+    }
+  };
+  for_some(g.some_first, g.all_first);
+  for (uint32_t j = g.all_first; j < g.all_last; ++j) {
+    const Floats v = value(j);
+#pragma GCC unroll 8
+    for (int i = 0; i < kQueries; ++i) acc[i] = fma(broadcast(p[i * int(kChunkPositions) + int(j)]), v, acc[i]);
+  }
+  for_some(g.all_last, g.some_last);
+#pragma GCC unroll 8
+  for (int i = 0; i < kQueries; ++i)
+    if (g.first[i] < g.last[i]) store(g.out[i] + kLanes + d, acc[i]);
+}
+
 template <class Cache, int kQueries>
 static void attend_queries(const AttendChunkArgs& a, uint32_t query) {
-  for (uint32_t t = a.first / kLanes; t * kLanes < a.last; ++t) score_tile<Cache, kQueries>(a, query, t);
-  for (uint32_t i = 0; i < uint32_t(kQueries); ++i) softmax_part(a, query + i);
-  for (uint32_t d = 0; d < a.value_dim; d += kLanes) weigh_values<Cache, kQueries>(a, query, d);
+  const QueryGroup<kQueries> g = group_at<kQueries>(a, query);
+  if (g.some_first >= g.some_last) return;
+  const float* q = a.queries + size_t(query) * a.key_dim;
+  float* scores = a.scores + size_t(query) * kChunkPositions;
+  for (uint32_t t = g.some_first / kLanes; t * kLanes < g.some_last; ++t)
+    score_tile<Cache, kQueries>(a, q, g, t, scores);
+  for (int i = 0; i < kQueries; ++i)
+    if (g.first[i] < g.last[i]) softmax_part(scores + i * int(kChunkPositions), g.first[i], g.last[i], g.out[i]);
+  for (uint32_t d = 0; d < a.value_dim; d += kLanes) weigh_values<Cache, kQueries>(a, scores, g, d);
 }
 
 template <class Cache>
 static void attend_in(const AttendChunkArgs& a) {
-  uint32_t query = 0;
-  for (; query + 4 <= a.n_queries; query += 4) attend_queries<Cache, 4>(a, query);
-  if (a.n_queries - query == 3) return attend_queries<Cache, 3>(a, query);
-  if (a.n_queries - query == 2) return attend_queries<Cache, 2>(a, query);
-  if (a.n_queries - query == 1) attend_queries<Cache, 1>(a, query);
+  for_query_groups<kMostQueries>(0, a.n_rows * a.n_heads, [&](auto group, uint32_t query) {
+    attend_queries<Cache, decltype(group)::kSize>(a, query);
+  });
 }
 
 static void attend_chunk(const AttendChunkArgs& a) {

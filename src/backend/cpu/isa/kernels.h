@@ -64,11 +64,21 @@ enum class KvElement : uint8_t { kF16, kF32, kQ8_0 };
 /// Floats of a partial softmax of one query head: [0] maximum, [1] sum of exponentials, [16...] weighted sum of V.
 constexpr size_t softmax_floats(uint32_t value_dim) { return kLanes + (value_dim + kLanes - 1) / kLanes * kLanes; }
 
-/// Attention of the query heads that share a KV head over positions [first, last) of one chunk.
-/// Layout of a page: see kv_cache.h.
+/// Most rows that attend to a chunk together.
+inline constexpr uint32_t kAttendRows = 8;
+struct AttendRow {
+  uint32_t first, last;  // positions [first, last) of the chunk that the row sees; empty: nothing is written for it
+  float scale;
+  float* out;  // [n_heads][softmax_floats(value_dim)]
+};
+
+/// Attention of the query heads that share a KV head, of one or several rows of a sequence, over one chunk. Rows share
+/// what is read of the cache; each has the bits that it has alone. Layout of a page: see kv_cache.h.
 struct AttendChunkArgs {
-  const float* queries;  // [n_queries][key_dim]
-  uint32_t n_queries;
+  const float* queries;  // [n_rows · n_heads][key_dim] as attend_pack() leaves them
+  AttendRow rows[kAttendRows];
+  uint32_t n_rows;
+  uint32_t n_heads;  // of a row
   uint32_t key_dim;
   uint32_t value_dim;
   KvElement element;
@@ -76,11 +86,8 @@ struct AttendChunkArgs {
   const uint8_t* value_pages[kChunkPositions / kPositionsPerPage];
   size_t key_tile_bytes;        // of 16 positions
   size_t value_position_bytes;  // of one position
-  uint32_t first, last;         // relative to the chunk
-  float scale;
-  float softcap;  // 0: none
-  float* scores;  // [n_queries][256] scratch
-  float* out;     // [n_queries][softmax_floats(value_dim)]
+  float softcap;                // 0: none
+  float* scores;                // [n_rows · n_heads][256] scratch
 };
 
 /// out = silu(Σ_j taps[j] · inputs[j]) per channel, oldest input first.
@@ -141,6 +148,8 @@ struct Isa {
   void (*delta_gates)(const float* a, const float* dt_bias, uint32_t n, float* decay, float* beta);
   void (*delta_step)(const DeltaStepArgs&);
 
+  /// Queries [n][key_dim] in the order in which attend_chunk() reads them.
+  void (*attend_pack)(const float* queries, uint32_t n, uint32_t key_dim, float* out);
   void (*attend_chunk)(const AttendChunkArgs&);
   /// Adds a later chunk to `state`. Both [softmax_floats(value_dim)].
   void (*attend_merge)(float* state, const float* chunk, uint32_t value_dim);

@@ -1,4 +1,7 @@
 // Sixteen lanes as one 512-bit register: AVX-512 F, BW, VL, DQ.
+/// Queries that attention sums up together: of 32 registers.
+constexpr int kMostQueries = 8;
+
 struct Floats {
   __m512 a;
 };

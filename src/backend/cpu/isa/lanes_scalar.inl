@@ -2,6 +2,9 @@
 // same bits. Works on every architecture.
 using std::bit_cast;
 
+/// Queries that attention sums up together: as good as any number.
+constexpr int kMostQueries = 4;
+
 struct Floats {
   float v[16];
 };

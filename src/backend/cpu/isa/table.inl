@@ -16,6 +16,7 @@
    .convolve = convolve,                                                            \
    .delta_gates = delta_gates,                                                      \
    .delta_step = delta_step,                                                        \
+   .attend_pack = attend_pack,                                                      \
    .attend_chunk = attend_chunk,                                                    \
    .attend_merge = attend_merge,                                                    \
    .attend_finish = attend_finish,                                                  \
