@@ -134,6 +134,7 @@ std::vector<OpCase> attend_cases() {
        },
        80},
       {"attend_window", [](TinyProgram& t) { t.attention([](TinyProgram&, Attend&) {}, 100); }, 600},
+      {"attend_window_of_three", [](TinyProgram& t) { t.attention([](TinyProgram&, Attend&) {}, 3); }, 270},
       {"attend_softcap_and_sinks",
        [](TinyProgram& t) {
          t.attention([](TinyProgram& tiny, Attend& a) {

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <gtest/gtest.h>
 #include <numeric>
 
@@ -195,6 +196,22 @@ TEST_P(Programs, extreme_rows_are_finite_where_the_reference_is_and_change_no_ot
       EXPECT_TRUE(i % 2 == 0 || same_bits(here, alone)) << isa->name << ", row " << i;
     }
   }
+}
+
+TEST_P(Programs, a_row_that_is_no_number_changes_no_earlier_row_of_its_sequence) {
+  Tiny t = case_.build();
+  auto* table = reinterpret_cast<float*>(t.bytes[0].data());
+  std::fill_n(table, t.width, NAN);  // token 0
+  const uint32_t n = std::min(case_.positions, kMaxRows);
+  std::vector<Row> rows;
+  for (uint32_t i = 0; i < n; ++i) rows.push_back({int32_t(1 + i % 30), i, 0, true, Role::kPrompt});
+  const auto executor = make(t, *available_isas()[0], 2);
+  const std::vector<float> expected = Sequences(*executor, t.program, 1, n).step(rows);
+  const uint32_t bad = n / 2;
+  rows[bad].token = 0;
+  const std::vector<float> logits = Sequences(*executor, t.program, 1, n).step(rows);
+  EXPECT_EQ(0, std::memcmp(logits.data(), expected.data(), size_t{bad} * kVocabulary * sizeof(float)));
+  EXPECT_TRUE(std::isnan(logits[size_t{bad} * kVocabulary]));
 }
 
 TEST_P(Programs, a_step_of_known_size_allocates_nothing) {
