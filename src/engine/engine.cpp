@@ -73,12 +73,6 @@ ModelInfo describe(const engine::EngineParts& parts, uint32_t context) {
   return info;
 }
 
-/// The trained context of a file, before the model is read: some models choose their rope by the context asked for.
-Result<uint64_t> read_trained_context(const gguf::Metadata& metadata) {
-  HC_ASSIGN(const std::string_view architecture, metadata.require_string("general.architecture"));
-  return metadata.get_uint(std::string(architecture) + ".context_length", 0);
-}
-
 }  // namespace
 
 Result<KvType> parse_kv_type(std::string_view name) {
@@ -115,9 +109,7 @@ Result<T> inside(const std::string& path, Result<T> result) {
 Result<std::shared_ptr<Engine>> Engine::load(const std::string& path, EngineOptions options) {
   HC_ASSIGN(const backend::Backend* backend, backend::find_backend(options.backend));
   HC_ASSIGN(gguf::File file, gguf::File::open(path, {.mmap = options.mmap}));
-  HC_ASSIGN(const uint64_t trained_context, read_trained_context(file.metadata()));
-  const model::LoadOptions load_options{.context = engine::resolve_context(options, trained_context)};
-  HC_ASSIGN(model::Model model, inside(path, model::load(file, load_options)));
+  HC_ASSIGN(model::Model model, inside(path, model::load(file, {.context = options.context})));
   HC_ASSIGN(text::Tokenizer tokenizer, inside(path, text::Tokenizer::load(file.metadata())));
   for (const std::string& note : model.summary.notes) log_warning("{}", note);
   return engine::assemble({.path = path,
@@ -131,7 +123,7 @@ Result<std::shared_ptr<Engine>> Engine::load(const std::string& path, EngineOpti
 /// Engine's friend: puts an Impl together.
 struct EngineFactory {
   static Result<std::shared_ptr<Engine>> make(engine::EngineParts parts, const EngineOptions& options) {
-    const uint32_t context = engine::resolve_context(options, parts.model.summary.trained_context);
+    const uint32_t context = model::resolve_context(options.context, parts.model.summary.trained_context);
     HC_ASSIGN(const engine::KvCache::Limits limits,
               engine::plan_cache(options, context, parts.model, engine::physical_memory()));
     if (parts.model.summary.trained_context != 0 && context > parts.model.summary.trained_context)

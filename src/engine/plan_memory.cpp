@@ -48,11 +48,6 @@ backend::CacheType cache_type(KvType type) {
   return backend::CacheType::kF16;
 }
 
-uint32_t resolve_context(const EngineOptions& options, uint64_t trained_context) {
-  if (options.context != 0) return options.context;
-  return trained_context == 0 ? kDefaultContext : uint32_t(std::min<uint64_t>(trained_context, kDefaultContext));
-}
-
 Result<KvCache::Limits> plan_cache(const EngineOptions& options, uint32_t context, const model::Model& model,
                                    uint64_t machine_bytes) {
   if (options.chunk == 0 || options.chunk > kMaxChunk)

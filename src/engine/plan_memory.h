@@ -9,13 +9,7 @@
 
 namespace honeycrisp::engine {
 
-/// Positions of a session that has not asked for more.
-inline constexpr uint32_t kDefaultContext = 8192;
-
 backend::CacheType cache_type(KvType type);
-
-/// The options' context, or the default for a model trained on `trained_context` positions (0: unknown).
-uint32_t resolve_context(const EngineOptions& options, uint64_t trained_context);
 
 /// Limits of the cache for a context that is resolved. Errors: an option out of range (named), a session that cannot
 /// fit into kv_memory_limit or into the machine's memory (`machine_bytes`, 0: unknown), with the numbers.

@@ -28,8 +28,13 @@ struct Model {
   program::Program program;  // checked; points into the file's bytes, which must stay open
 };
 
+/// Most positions that are planned for when nobody asks for a number of them.
+inline constexpr uint32_t kDefaultContext = 8192;
+/// The context asked for, or where that is 0 the default for a model trained on `trained` positions (0: unknown).
+uint32_t resolve_context(uint32_t asked, uint32_t trained);
+
 struct LoadOptions {
-  uint32_t context = 0;  // positions that will be asked for (0: the trained context); chooses long-rope factors
+  uint32_t context = 0;  // positions that will be asked for, 0 as above; chooses long-rope factors
 };
 
 /// Errors: unknown architecture (lists the known ones), a missing or contradicting key or tensor (by name), an

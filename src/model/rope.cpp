@@ -150,7 +150,7 @@ class Reader {
     if (!hyper_.has(kOriginalContext)) return invalid("{}: the key is missing", hyper_.key(kOriginalContext));
     const double original = original_context_;
     const uint32_t trained = in_.config.trained_context;
-    const uint32_t context = in_.options.context == 0 ? trained : in_.options.context;
+    const uint32_t context = in_.options.context;
     const bool is_long = context > original;
     table_.divisors = is_long ? std::move(long_factors) : std::move(short_factors);
     const double extension = trained / original;

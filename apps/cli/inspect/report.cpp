@@ -10,7 +10,6 @@
 namespace honeycrisp::cli {
 namespace {
 
-constexpr uint32_t kDefaultContext = 8192;
 constexpr uint64_t kChunkRows = 512;  // prompt positions computed at once
 
 void count_formats(InspectReport& report) {
@@ -103,10 +102,7 @@ Result<InspectReport> inspect_file(const std::string& path, const InspectOptions
   }
   report.model = std::move(*loaded);
   const program::Program& program = report.model->program;
-  const uint32_t own = report.model->summary.trained_context;
-  const uint32_t context = options.context != 0 ? options.context
-                           : own == 0           ? kDefaultContext
-                                                : std::min(own, kDefaultContext);
+  const uint32_t context = model::resolve_context(options.context, report.model->summary.trained_context);
   report.memory = memory_need(program, context, options.cache_type);
   report.token = token_cost(program, options.cache_type);
   Result<backend::Plan> plan = make_plan(program, options, context);

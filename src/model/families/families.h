@@ -12,7 +12,7 @@ namespace honeycrisp::model {
 struct FamilyInput {
   const HyperParameters& hyper;
   const Config& config;
-  const LoadOptions& options;
+  const LoadOptions& options;  // with the context resolved
   Builder& builder;
   std::vector<std::string>& notes;
 };
