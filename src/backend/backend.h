@@ -60,6 +60,8 @@ struct CompileOptions {
   uint32_t max_rows = 512;                                      // most rows of a Batch
   uint32_t max_positions = 0;                                   // context length
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of weights taken in; may be empty
+  /// Told of bytes of Weight::data that the executor has made its own copy of; may be empty.
+  std::function<void(const std::byte* data, uint64_t bytes)> release_source;
 };
 
 /// How one step of the program runs on a backend.

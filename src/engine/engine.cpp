@@ -134,11 +134,16 @@ struct EngineFactory {
     const program::Program& program = impl->parts.model.program;
     impl->info = describe(impl->parts, context);
     if (impl->info.vocabulary == 0) return invalid("{}: the vocabulary is empty", escape_for_display(impl->parts.path));
-    HC_ASSIGN(impl->executor, impl->parts.backend->compile(program, {.cache_type = engine::cache_type(options.kv_type),
-                                                                     .threads = options.threads,
-                                                                     .max_rows = options.chunk,
-                                                                     .max_positions = context,
-                                                                     .progress = options.progress}));
+    HC_ASSIGN(impl->executor,
+              impl->parts.backend->compile(
+                  program, {.cache_type = engine::cache_type(options.kv_type),
+                            .threads = options.threads,
+                            .max_rows = options.chunk,
+                            .max_positions = context,
+                            .progress = options.progress,
+                            .release_source = [file = impl->parts.file](const std::byte* data, uint64_t bytes) {
+                              file.release(data, bytes);
+                            }}));
     impl->cache.emplace(*impl->executor, program, limits);
     impl->stepper.emplace(
         *impl->executor, *impl->cache,

@@ -192,8 +192,13 @@ const Tensor* File::find_tensor(std::string_view name) const {
   return position ? &state_->tensors[*position] : nullptr;
 }
 
-void File::release(const Tensor& tensor) const {
-  state_->shards[tensor.shard].release(size_t(tensor.file_offset), size_t(tensor.bytes));
+void File::release(const std::byte* data, uint64_t bytes) const {
+  for (const MappedFile& shard : state_->shards) {
+    const std::span<const std::byte> all = shard.bytes();
+    const std::less_equal<> up_to;  // of pointers into different shards
+    if (up_to(all.data(), data) && up_to(data + bytes, all.data() + all.size()))
+      return shard.release(size_t(data - all.data()), size_t(bytes));
+  }
 }
 
 }  // namespace honeycrisp::gguf

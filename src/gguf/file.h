@@ -69,8 +69,8 @@ class File {
   uint32_t version() const;  // of the first shard
   std::span<const MappedFile> shards() const;
   uint64_t file_bytes() const;  // of all shards
-  /// The pages of this tensor's file data will not be read again soon.
-  void release(const Tensor& tensor) const;
+  /// These bytes, a part of a tensor's data, will not be read again soon: their pages need not stay in memory.
+  void release(const std::byte* data, uint64_t bytes) const;
 
  private:
   struct State;

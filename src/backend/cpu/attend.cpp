@@ -306,7 +306,7 @@ class AttendKernel final : public OpKernel {
 
 }  // namespace
 
-Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const Attend& op, const Isa&) {
+Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const Attend& op, const Target&) {
   if (op.output_gate && program.cache(op).key_dim != program.cache(op).value_dim)
     return unsupported("an output gate with heads of {} for keys and {} for values", program.cache(op).key_dim,
                        program.cache(op).value_dim);

@@ -44,7 +44,7 @@ class CpuBackend final : public Backend {
   Result<Plan> plan(const program::Program& program, const CompileOptions& options) const override {
     HC_ASSIGN(const Setup setup, set_up(options));
     HC_TRY(KvCache::check(program, options.cache_type));
-    HC_ASSIGN(auto kernels, make_kernels(program, *setup.isa));
+    HC_ASSIGN(auto kernels, make_kernels(program, {*setup.isa}));
     return make_plan(program, kernels, *setup.isa, setup.threads, description(*setup.isa, setup.threads));
   }
 

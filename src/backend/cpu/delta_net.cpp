@@ -200,7 +200,7 @@ class DeltaNetKernel final : public OpKernel {
 
 }  // namespace
 
-Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const DeltaNet& op, const Isa&) {
+Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const DeltaNet& op, const Target&) {
   if (const uint32_t taps = program.state(op).kernel_size; taps > kMaxTaps)
     return unsupported("a convolution of {} taps; the cpu backend has at most {}", taps, kMaxTaps);
   return std::make_unique<DeltaNetKernel>(program, op);

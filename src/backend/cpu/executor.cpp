@@ -2,6 +2,7 @@
 
 #include "backend/batch_check.h"
 #include "backend/cpu/ceilings.h"
+#include "backend/cpu/packing.h"
 #include "backend/cpu/thread_pool.h"
 #include "base/check.h"
 #include "base/checked.h"
@@ -58,11 +59,9 @@ class Layout {
 
 class CpuExecutor final : public Executor {
  public:
-  CpuExecutor(const program::Program& program, const CompileOptions& options, const Isa& isa, uint32_t threads,
-              Kernels kernels)
+  CpuExecutor(const program::Program& program, const CompileOptions& options, const Isa& isa, uint32_t threads)
       : program_(program),
         options_(options),
-        kernels_(std::move(kernels)),
         pool_(threads),
         barrier_(pool_.size()),
         cache_(program, options.cache_type),
@@ -73,13 +72,10 @@ class CpuExecutor final : public Executor {
     state_.cache = &cache_;
     state_.states = &states_;
     state_.ropes = &ropes_;
-    for (const auto& kernel : kernels_) {
-      needs_.add(kernel->needs());
-      kernel_bytes_ += kernel->memory_bytes();
-    }
   }
 
-  Result<void> allocate_memory();
+  /// Takes the weights in and makes the kernels and their memory.
+  Result<void> set_up();
   void set_plan(Plan plan) { plan_ = std::move(plan); }
   uint32_t n_threads() const { return pool_.size(); }
   const Kernels& kernels() const { return kernels_; }
@@ -104,10 +100,11 @@ class CpuExecutor final : public Executor {
 
   const Plan& plan() const override { return plan_; }
   uint64_t memory_bytes() const override {
-    return memory_bytes_ + softmax_bytes_ + kernel_bytes_ + ropes_.memory_bytes();
+    return packed_.memory_bytes() + memory_bytes_ + softmax_bytes_ + kernel_bytes_ + ropes_.memory_bytes();
   }
 
  private:
+  Result<void> allocate_memory();
   Result<void> validate(const Batch& batch) const;
   Result<void> reserve_chunks(uint32_t n_chunks);
   void group_by_sequence(const Batch& batch);
@@ -115,7 +112,8 @@ class CpuExecutor final : public Executor {
 
   const program::Program& program_;
   const CompileOptions options_;
-  Kernels kernels_;
+  PackedWeights packed_;
+  Kernels kernels_;  // point into packed_
   Needs needs_;
   Plan plan_;
 
@@ -140,10 +138,20 @@ class CpuExecutor final : public Executor {
   double* profile_ = nullptr;  // [Program::steps]
 };
 
+Result<void> CpuExecutor::set_up() {
+  HC_ASSIGN(packed_, PackedWeights::make(program_, options_, pool_));
+  HC_ASSIGN(kernels_, make_kernels(program_, {*state_.isa, &packed_}));
+  for (const auto& kernel : kernels_) {
+    needs_.add(kernel->needs());
+    kernel_bytes_ += kernel->memory_bytes();
+  }
+  return allocate_memory();
+}
+
 Result<void> CpuExecutor::allocate_memory() {
   const uint64_t rows = options_.max_rows;
   Layout layout;
-  std::vector<size_t> buffers, tiles, own_groups, own_plain, panels[2], floats;
+  std::vector<size_t> buffers, own_groups, own_plain, panels[2], floats;
   for (const program::Buffer& b : program_.buffers) buffers.push_back(layout.add(rows, b.width, sizeof(float)));
   const size_t groups = layout.add(rows, needs_.groups_per_row, sizeof(ActivationGroup));
   const size_t plain = layout.add(rows, needs_.plain_per_row, sizeof(float));
@@ -152,7 +160,6 @@ Result<void> CpuExecutor::allocate_memory() {
   const size_t indices = layout.add(1, needs_.indices, sizeof(uint32_t));
   layout.add(rows, needs_.indices_per_row, sizeof(uint32_t));  // right behind them: both are of whole cache lines
   for (uint32_t i = 0; i < pool_.size(); ++i) {
-    tiles.push_back(layout.add(1, 1, sizeof(Tile)));
     own_groups.push_back(layout.add(1, needs_.groups_per_row, sizeof(ActivationGroup)));
     own_plain.push_back(layout.add(1, needs_.plain_per_row, sizeof(float)));
     panels[0].push_back(layout.add(rows, needs_.panels_per_row * kLanes, sizeof(float)));
@@ -169,8 +176,7 @@ Result<void> CpuExecutor::allocate_memory() {
   for (size_t offset : buffers) buffers_.push_back(floats_at(offset));
   for (const program::Buffer& b : program_.buffers) widths_.push_back(b.width);
   for (uint32_t i = 0; i < pool_.size(); ++i)
-    scratch_.push_back({.tile = reinterpret_cast<Tile*>(memory_.get() + tiles[i]),
-                        .groups = reinterpret_cast<ActivationGroup*>(memory_.get() + own_groups[i]),
+    scratch_.push_back({.groups = reinterpret_cast<ActivationGroup*>(memory_.get() + own_groups[i]),
                         .plain = floats_at(own_plain[i]),
                         .panel = {floats_at(panels[0][i]), floats_at(panels[1][i])},
                         .floats = floats_at(floats[i])});
@@ -287,10 +293,10 @@ void Needs::add(const Needs& other) {
     this->*field = std::max(this->*field, other.*field);
 }
 
-Result<Kernels> make_kernels(const program::Program& program, const Isa& isa) {
+Result<Kernels> make_kernels(const program::Program& program, const Target& target) {
   Kernels kernels;
   for (const program::Step& step : program.steps) {
-    auto kernel = std::visit([&](const auto& op) { return make_kernel(program, op, isa); }, step.op);
+    auto kernel = std::visit([&](const auto& op) { return make_kernel(program, op, target); }, step.op);
     if (!kernel) return fail(kernel.error().code, "{}: {}", step.label, kernel.error().message);
     kernels.push_back(std::move(*kernel));
   }
@@ -317,14 +323,9 @@ Plan make_plan(const program::Program& program, const Kernels& kernels, const Is
 Result<std::unique_ptr<Executor>> make_executor(const program::Program& program, const CompileOptions& options,
                                                 const Isa& isa, uint32_t threads, std::string backend) {
   if (options.max_rows == 0) return invalid("an executor for batches of no rows");
-  HC_ASSIGN(Kernels kernels, make_kernels(program, isa));
-  auto executor = std::make_unique<CpuExecutor>(program, options, isa, threads, std::move(kernels));
-  HC_TRY(executor->allocate_memory());
+  auto executor = std::make_unique<CpuExecutor>(program, options, isa, threads);
+  HC_TRY(executor->set_up());
   executor->set_plan(make_plan(program, executor->kernels(), isa, executor->n_threads(), std::move(backend)));
-  if (options.progress) {  // weights are used where the file is mapped: nothing to take in
-    const uint64_t bytes = program::resident_bytes(program);
-    options.progress(bytes, bytes);
-  }
   return executor;
 }
 

@@ -12,7 +12,7 @@ namespace honeycrisp::backend::cpu {
 
 using Kernels = std::vector<std::unique_ptr<OpKernel>>;  // parallel to Program::steps
 
-Result<Kernels> make_kernels(const program::Program& program, const Isa& isa);
+Result<Kernels> make_kernels(const program::Program& program, const Target& target);
 
 /// Launches and barriers are those of a step of one row that wants logits, within the first attention chunk.
 Plan make_plan(const program::Program& program, const Kernels& kernels, const Isa& isa, uint32_t threads,

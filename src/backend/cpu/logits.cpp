@@ -61,8 +61,8 @@ class LogitsKernel final : public OpKernel {
 }  // namespace
 
 Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::Logits& op,
-                                              const Isa& isa) {
-  HC_ASSIGN(const MatrixKernel table, MatrixKernel::create(program, op.table, isa));
+                                              const Target& target) {
+  HC_ASSIGN(const MatrixKernel table, MatrixKernel::create(program, op.table, target));
   return std::make_unique<LogitsKernel>(program, op, table);
 }
 

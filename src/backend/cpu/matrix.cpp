@@ -11,6 +11,7 @@
 namespace honeycrisp::backend::cpu {
 namespace {
 
+constexpr uint32_t kDecodedRows = 8;      // so few that a panel is waited for: it is fetched ahead
 constexpr uint32_t kUnpackedOutputs = 4;  // rows unpacked to f32 at a time: what multiply.F32 works on together
 
 bool is_weight_format(quant::Format format) {
@@ -45,7 +46,7 @@ std::string distinct_formats(std::span<const MatrixKernel> matrices, Keep keep) 
 }  // namespace
 
 Result<MatrixKernel> MatrixKernel::create(const program::Program& program, const program::Matrix& matrix,
-                                          const Isa& isa) {
+                                          const Target& target) {
   const program::Weight& w = program.weight(matrix);
   if (!is_weight_format(w.format))
     return unsupported("weight {}: {} is not a format of weights", w.name, quant::to_string(w.format));
@@ -56,8 +57,12 @@ Result<MatrixKernel> MatrixKernel::create(const program::Program& program, const
   m.rows_ = matrix.rows;
   m.cols_ = w.cols;
   m.format_ = w.format;
-  m.multiply_ = multiply_for(isa, w.format);
-  m.integers_ = multiplies_integers(w.format);
+  m.multiply_ = multiply_for(target.isa, w.format);
+  m.multiply_panel_ = multiply_panel_for(target.isa, w.format);
+  if (m.multiply_panel_ && target.packed) {
+    m.packed_ = target.packed->find(matrix);
+    HC_CHECK(m.packed_ != nullptr, "{} is not packed", w.name);
+  }
   return m;
 }
 
@@ -69,19 +74,25 @@ uint32_t MatrixKernel::panel_outputs(uint32_t panel) const { return std::min(kLa
 
 void MatrixKernel::multiply(uint32_t panel, const PreparedInput& x, const RowChoice& rows, const StepState& s,
                             ThreadScratch& t, float* y, uint32_t slice) const {
+  if (multiply_panel_)
+    return multiply_panel_({.panel = packed_->data + slice * packed_->slice_bytes + panel * packed_->panel_bytes,
+                            .n_groups = cols_ / kGroup,
+                            .groups = x.groups + size_t{rows.first} * (cols_ / kGroup),
+                            .rows = rows.indices,
+                            .n_rows = rows.count,
+                            .y = y,
+                            .prefetch = rows.count <= kDecodedRows});
   const std::byte* weights = data_ + slice * slice_bytes_ + uint64_t{panel} * kLanes * row_bytes_;
-  const size_t stride = round_up(cols_, kLanes);
   const uint32_t n_outputs = panel_outputs(panel);
+  const size_t stride = round_up(cols_, kLanes);
   MultiplyArgs args{.weights = reinterpret_cast<const uint8_t*>(weights),
                     .row_bytes = row_bytes_,
                     .n_outputs = n_outputs,
                     .cols = cols_,
-                    .groups = x.groups + size_t{rows.first} * (cols_ / kGroup),
                     .plain = x.plain + rows.first * stride,
                     .rows = rows.indices,
                     .n_rows = rows.count,
-                    .y = y,
-                    .tile = t.tile};
+                    .y = y};
   if (multiply_) return multiply_(args);
   args.weights = reinterpret_cast<const uint8_t*>(t.floats);
   args.row_bytes = stride * sizeof(float);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/cpu/op_kernel.h"
+#include "backend/cpu/packing.h"
 
 #include <span>
 
@@ -25,12 +26,13 @@ struct RowChoice {
 class MatrixKernel {
  public:
   /// Error: an integer tensor type, which is no weight.
-  static Result<MatrixKernel> create(const program::Program& program, const program::Matrix& matrix, const Isa& isa);
+  static Result<MatrixKernel> create(const program::Program& program, const program::Matrix& matrix,
+                                     const Target& target);
 
   uint32_t rows() const { return rows_; }  // of each slice
   uint32_t n_panels() const { return (rows_ + kLanes - 1) / kLanes; }
-  bool takes_integers() const { return integers_; }
-  bool unpacks_to_floats() const { return multiply_ == nullptr; }
+  bool takes_integers() const { return multiply_panel_ != nullptr; }
+  bool unpacks_to_floats() const { return multiply_ == nullptr && multiply_panel_ == nullptr; }
   quant::Format format() const { return format_; }
   /// Floats of scratch that multiply() needs.
   size_t scratch_floats() const;
@@ -42,12 +44,13 @@ class MatrixKernel {
   uint32_t panel_outputs(uint32_t panel) const;
 
  private:
-  const std::byte* data_ = nullptr;
+  const std::byte* data_ = nullptr;  // in the file: formats that are not packed
   uint64_t row_bytes_ = 0, slice_bytes_ = 0;
+  const PackedMatrix* packed_ = nullptr;  // null in a plan
   uint32_t rows_ = 0, cols_ = 0;
   quant::Format format_ = quant::Format::kF32;
-  MultiplyFn multiply_ = nullptr;
-  bool integers_ = false;
+  MultiplyFn multiply_ = nullptr;     // of a floating-point format
+  PanelFn multiply_panel_ = nullptr;  // of a packed one
 };
 
 /// The input of one or more matrices: normed, as integers where one takes them, as f32 where one takes that.

@@ -30,7 +30,14 @@ struct Problem {
                                .slices = slices,
                                .data = bytes.data(),
                                .bytes = bytes.size()});
+    program.steps.push_back({program::Logits{.table = {0, 0, rows}}, "logits", {}});  // so that it is packed
+    pack();
     x = random.floats(size_t{kLargestBatch} * cols, -3, 3);
+  }
+
+  void pack() {
+    ThreadPool pool(1);
+    packed = PackedWeights::make(program, {}, pool).value();
   }
 
   /// [n_rows][rows] of the batch rows [first, first + n_rows).
@@ -42,19 +49,18 @@ struct Problem {
                               uint32_t slice) const {
     const FlushSubnormals flush;
     const program::Weight& w = program.weights[0];
-    const auto matrix = MatrixKernel::create(program, {0, 0, w.rows}, isa);
+    const auto matrix = MatrixKernel::create(program, {0, 0, w.rows}, {isa, &packed});
     EXPECT_TRUE(matrix.has_value());
     const InputKernel input(program, std::nullopt, w.cols, {&*matrix, 1});
     std::vector<ActivationGroup> groups(size_t{n_rows} * ceil_div(w.cols, kGroup));
     const size_t padded = round_up(w.cols, kLanes);
     std::vector<float> plain(n_rows * padded), floats(matrix->scratch_floats()), y(n_rows * kLanes);
-    Tile tile;
     StepState s{
         .isa = &isa,
         .n_rows = n_rows,
     };
     const PreparedInput prepared{groups.data(), plain.data()};
-    ThreadScratch t{.tile = &tile, .floats = floats.data()};
+    ThreadScratch t{.floats = floats.data()};
     for (uint32_t row = 0; row < n_rows; ++row)
       input.prepare(x.data() + size_t{first + row} * w.cols, row, prepared, s, t);
     std::vector<float> out(size_t{choice.count} * w.rows);
@@ -69,6 +75,7 @@ struct Problem {
   Random random;
   std::vector<std::byte> bytes;
   program::Program program;
+  PackedWeights packed;
   std::vector<float> x;  // [17][cols]
 };
 
@@ -105,7 +112,7 @@ TEST_P(Matrix, product_is_near_the_exact_one) {
           const float* x = p.x.data() + size_t{b} * cols;
           double exact = 0;
           for (uint32_t k = 0; k < cols; ++k) exact += double(w[k]) * double(x[k]);
-          ASSERT_NEAR(y[size_t{b} * rows + r], exact, tolerance(w, x, multiplies_integers(format)))
+          ASSERT_NEAR(y[size_t{b} * rows + r], exact, tolerance(w, x, is_packed(format)))
               << rows << " x " << cols << ", output " << r << ", row " << b;
         }
       }
@@ -135,9 +142,10 @@ TEST_P(Matrix, a_slice_times_some_of_the_rows_has_the_bits_of_it_alone) {
   const uint32_t block = quant::info(format).block_elements, cols = block == 1 ? 37 : 3 * block;
   constexpr uint32_t kOutputs = 19, kChosen[] = {5, 0, 12, 1};
   const Problem p(format, kOutputs, cols, 11, 3);
-  Problem alone = p;  // the last slice only
+  Problem alone(format, kOutputs, cols, 11, 3);  // of which only the last slice is kept
   alone.program.weights[0].slices = 1;
   alone.program.weights[0].data += 2 * p.bytes.size() / 3;
+  alone.pack();
   for (const Isa* isa : available_isas()) {
     const std::vector<float> all = alone.multiply(*isa, 0, kLargestBatch);
     const std::vector<float> listed = p.multiply(*isa, 0, kLargestBatch, {.count = 4, .indices = kChosen}, 2);
@@ -161,6 +169,22 @@ TEST_P(Matrix, infinity_and_nan_reach_every_output_of_their_row_and_no_other) {
         EXPECT_TRUE(std::isfinite(y[r]) && std::isfinite(y[10 + r])) << isa->name;
         EXPECT_FALSE(std::isfinite(y[5 + r])) << isa->name << " gives " << y[5 + r] << " for " << bad;
       }
+    }
+}
+
+TEST_P(Matrix, unpacked_outputs_of_a_panel_are_those_of_the_file) {
+  const quant::Format format = GetParam();
+  if (!is_packed(format)) GTEST_SKIP() << "multiplied where it lies";
+  const uint32_t cols = 3 * std::max(quant::info(format).block_elements, 32u), rows = 21;
+  const Problem p(format, rows, cols, 3);
+  const PackedMatrix* matrix = p.packed.find({0, 0, rows});
+  ASSERT_NE(matrix, nullptr);
+  std::vector<float> expected(cols), ours(cols);
+  for (const Isa* isa : available_isas())
+    for (uint32_t r = 0; r < rows; ++r) {
+      quant::dequantize_row(format, p.bytes.data() + r * quant::row_bytes(format, cols), expected.data(), cols);
+      unpack_for(*isa, format)(matrix->data + r / kLanes * matrix->panel_bytes, cols / kGroup, r % kLanes, ours.data());
+      ASSERT_TRUE(same_bits(ours, expected)) << isa->name << ", output " << r;
     }
 }
 
@@ -210,15 +234,16 @@ TEST(MatrixInput, integers_are_the_nearest_of_14_bits) {
       EXPECT_TRUE(g.hi[i] >= -63 && g.hi[i] <= 63 && g.lo[i] >= -64 && g.lo[i] <= 63);
       sums[i / 16] += q;
     }
-    EXPECT_EQ(g.sum[0], sums[0]);
-    EXPECT_EQ(g.sum[1], sums[1]);
+    EXPECT_EQ(g.first_sum, sums[0]);
+    EXPECT_EQ(g.sum, sums[0] + sums[1]);
+    EXPECT_EQ(g.d_sum, g.d * float(g.sum));
   }
 }
 
 TEST(MatrixKernel, integer_tensors_are_refused_by_name) {
   program::Program program;
   program.weights.push_back({.name = "blk.0.ids", .format = quant::Format::kI32, .cols = 4, .rows = 1});
-  const auto matrix = MatrixKernel::create(program, {0, 0, 1}, *available_isas()[0]);
+  const auto matrix = MatrixKernel::create(program, {0, 0, 1}, {*available_isas()[0]});
   ASSERT_FALSE(matrix.has_value());
   EXPECT_NE(matrix.error().message.find("blk.0.ids"), std::string::npos);
 }

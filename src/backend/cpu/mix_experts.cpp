@@ -37,11 +37,11 @@ struct Unit {
   const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;  // [experts][rows]
 
   static Result<Unit> create(const program::Program& program, const program::Matrix& gate, const program::Matrix& up,
-                             const program::Matrix& down, const Isa& isa) {
+                             const program::Matrix& down, const Target& target) {
     Unit u;
-    HC_ASSIGN(u.gate, MatrixKernel::create(program, gate, isa));
-    HC_ASSIGN(u.up, MatrixKernel::create(program, up, isa));
-    HC_ASSIGN(u.down, MatrixKernel::create(program, down, isa));
+    HC_ASSIGN(u.gate, MatrixKernel::create(program, gate, target));
+    HC_ASSIGN(u.up, MatrixKernel::create(program, up, target));
+    HC_ASSIGN(u.down, MatrixKernel::create(program, down, target));
     return u;
   }
   uint32_t n_groups() const { return ceil_div(gate.rows(), kGroup); }  // of hidden values
@@ -345,17 +345,18 @@ class MixExpertsKernel final : public OpKernel {
 
 }  // namespace
 
-Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const MixExperts& op, const Isa& isa) {
+Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const MixExperts& op,
+                                              const Target& target) {
   Matrices m;
-  HC_ASSIGN(m.router, MatrixKernel::create(program, op.router.matrix, isa));
-  HC_ASSIGN(m.experts, Unit::create(program, op.gate, op.up, op.down, isa));
+  HC_ASSIGN(m.router, MatrixKernel::create(program, op.router.matrix, target));
+  HC_ASSIGN(m.experts, Unit::create(program, op.gate, op.up, op.down, target));
   m.experts.gate_bias = values(program, op.gate_bias);
   m.experts.up_bias = values(program, op.up_bias);
   m.experts.down_bias = values(program, op.down_bias);
   if (op.shared) {
-    HC_ASSIGN(m.shared, Unit::create(program, op.shared->gate, op.shared->up, op.shared->down, isa));
+    HC_ASSIGN(m.shared, Unit::create(program, op.shared->gate, op.shared->up, op.shared->down, target));
     if (op.shared->scale) {
-      HC_ASSIGN(m.shared_scale, MatrixKernel::create(program, *op.shared->scale, isa));
+      HC_ASSIGN(m.shared_scale, MatrixKernel::create(program, *op.shared->scale, target));
     }
   }
   return std::make_unique<MixExpertsKernel>(program, op, m);

@@ -30,7 +30,6 @@ struct Needs {
 };
 
 struct ThreadScratch {
-  Tile* tile;
   ActivationGroup* groups;  // [Needs::groups_per_row]: one row's input, prepared by this thread for itself
   float* plain;             // [Needs::plain_per_row], the same
   float* panel[2];          // [max_rows · Needs::panels_per_row][16], [max_rows][16]
@@ -80,6 +79,14 @@ struct StepState {
   }
 };
 
+class PackedWeights;
+
+/// What kernels are made for. Without packed weights they can be looked at (a plan), but not run.
+struct Target {
+  const Isa& isa;
+  const PackedWeights* packed = nullptr;
+};
+
 class OpKernel {
  public:
   virtual ~OpKernel() = default;
@@ -101,17 +108,17 @@ class OpKernel {
 
 // One file each. The program must outlive the kernel. Errors: a format that cannot be multiplied.
 Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::Embed& op,
-                                              const Isa& isa);
+                                              const Target& target);
 Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::Project& op,
-                                              const Isa& isa);
+                                              const Target& target);
 Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::Attend& op,
-                                              const Isa& isa);
+                                              const Target& target);
 Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::DeltaNet& op,
-                                              const Isa& isa);
+                                              const Target& target);
 Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::MixExperts& op,
-                                              const Isa& isa);
+                                              const Target& target);
 Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const program::Logits& op,
-                                              const Isa& isa);
+                                              const Target& target);
 
 /// Whether two slices have a column in common.
 inline bool overlap(const program::Slice& a, const program::Slice& b) {

@@ -178,10 +178,11 @@ class ProjectKernel final : public OpKernel {
 
 }  // namespace
 
-Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const Project& op, const Isa& isa) {
+Result<std::unique_ptr<OpKernel>> make_kernel(const program::Program& program, const Project& op,
+                                              const Target& target) {
   std::vector<MatrixKernel> matrices;
   for (const program::Matrix& matrix : op.matrices) {
-    HC_ASSIGN(const MatrixKernel m, MatrixKernel::create(program, matrix, isa));
+    HC_ASSIGN(const MatrixKernel m, MatrixKernel::create(program, matrix, target));
     matrices.push_back(m);
   }
   return std::make_unique<ProjectKernel>(program, op, std::move(matrices));

@@ -10,10 +10,10 @@ namespace honeycrisp::backend::cpu {
 namespace {
 // clang-format off: the order matters
 #include "backend/cpu/isa/lanes_avx512.inl"
-#include "backend/cpu/isa/formats.inl"
-#include "backend/cpu/isa/tile_x86.inl"
-#include "backend/cpu/isa/dot_avx512.inl"
 #include "backend/cpu/isa/math.inl"
+#include "backend/cpu/isa/formats.inl"
+#include "backend/cpu/isa/dot_avx512.inl"
+#include "backend/cpu/isa/panel.inl"
 #include "backend/cpu/isa/rows.inl"
 #include "backend/cpu/isa/attention.inl"
 #include "backend/cpu/isa/delta.inl"

@@ -1,32 +1,48 @@
-// Integer dot products of a tile by vpmaddubsw: the 7-bit planes keep its 16-bit sums from saturating.
+// Integer dot products of 16 outputs by vpmaddubsw: the 7-bit planes keep its 16-bit sums from saturating.
+constexpr int kRowsTogether = 2;
+
+/// Whether the 16-bit sums of kQuads products of code pairs with 7-bit activations fit: |pair| ≤ 2 · kMax · 64.
 template <class Format, int kQuads>
-HC_INLINE Ints dot(const uint8_t (*tile)[16][4], const ActivationGroup& x, int first) {
-  const __m256i ones = _mm256_set1_epi16(1), weight_of_hi = _mm256_set1_epi16(128);
-  const auto codes = [&](int g, int part) __attribute__((always_inline)) { return load_bytes(&tile[g][8 * part][0]); };
-  if constexpr (kFits16<Format, kQuads>) {
-    __m256i hi_a = _mm256_setzero_si256(), hi_b = hi_a, lo_a = hi_a, lo_b = hi_a;
-#pragma GCC unroll 8
-    for (int g = first; g < first + kQuads; ++g) {
-      const __m256i hi = _mm256_set1_epi32(quad(x.hi + 4 * g)), lo = _mm256_set1_epi32(quad(x.lo + 4 * g));
-      const __m256i a = codes(g, 0), b = codes(g, 1);
-      hi_a = _mm256_add_epi16(hi_a, _mm256_maddubs_epi16(a, hi));
-      lo_a = _mm256_add_epi16(lo_a, _mm256_maddubs_epi16(a, lo));
-      hi_b = _mm256_add_epi16(hi_b, _mm256_maddubs_epi16(b, hi));
-      lo_b = _mm256_add_epi16(lo_b, _mm256_maddubs_epi16(b, lo));
-    }
-    return {_mm256_add_epi32(_mm256_madd_epi16(hi_a, weight_of_hi), _mm256_madd_epi16(lo_a, ones)),
-            _mm256_add_epi32(_mm256_madd_epi16(hi_b, weight_of_hi), _mm256_madd_epi16(lo_b, ones))};
-  } else {
-    Ints r = broadcast_int(0);
-#pragma GCC unroll 8
-    for (int g = first; g < first + kQuads; ++g) {
-      const __m256i hi = _mm256_set1_epi32(quad(x.hi + 4 * g)), lo = _mm256_set1_epi32(quad(x.lo + 4 * g));
-      const __m256i a = codes(g, 0), b = codes(g, 1);
-      r.a = _mm256_add_epi32(r.a, _mm256_madd_epi16(_mm256_maddubs_epi16(a, hi), weight_of_hi));
-      r.a = _mm256_add_epi32(r.a, _mm256_madd_epi16(_mm256_maddubs_epi16(a, lo), ones));
-      r.b = _mm256_add_epi32(r.b, _mm256_madd_epi16(_mm256_maddubs_epi16(b, hi), weight_of_hi));
-      r.b = _mm256_add_epi32(r.b, _mm256_madd_epi16(_mm256_maddubs_epi16(b, lo), ones));
-    }
-    return r;
-  }
+constexpr bool kFits16 = kQuads * 2 * Format::kMax * 64 <= 32767;
+static_assert(kFits16<FormatQ8_0, 1> && kFits16<FormatQ5_K, 8> && kFits16<FormatQ6_K, 4>);
+
+HC_INLINE __m256i broadcast_quad(const int8_t* p) {
+  int32_t x;
+  memcpy(&x, p, 4);
+  return _mm256_set1_epi32(x);
 }
+
+/// initial + Σ code · (128 · hi + lo) over kQuads quads of inputs.
+template <class Format, int kQuads>
+struct Dot {
+  static constexpr bool kNarrow = kFits16<Format, kQuads>;
+  __m256i a, b;        // the sum, or the 16-bit sums with hi
+  __m256i lo_a, lo_b;  // 16-bit sums with lo
+  int32_t initial;
+
+  [[gnu::always_inline]] void start(int32_t value) {
+    initial = value;
+    a = b = kNarrow ? _mm256_setzero_si256() : _mm256_set1_epi32(value);
+    lo_a = lo_b = _mm256_setzero_si256();
+  }
+  [[gnu::always_inline]] void step(Ints codes, const int8_t* hi, const int8_t* lo) {
+    const __m256i h = broadcast_quad(hi), l = broadcast_quad(lo);
+    if constexpr (kNarrow) {
+      a = _mm256_add_epi16(a, _mm256_maddubs_epi16(codes.a, h));
+      lo_a = _mm256_add_epi16(lo_a, _mm256_maddubs_epi16(codes.a, l));
+      b = _mm256_add_epi16(b, _mm256_maddubs_epi16(codes.b, h));
+      lo_b = _mm256_add_epi16(lo_b, _mm256_maddubs_epi16(codes.b, l));
+    } else {
+      a = _mm256_add_epi32(a, widen(_mm256_maddubs_epi16(codes.a, h), _mm256_maddubs_epi16(codes.a, l)));
+      b = _mm256_add_epi32(b, widen(_mm256_maddubs_epi16(codes.b, h), _mm256_maddubs_epi16(codes.b, l)));
+    }
+  }
+  [[gnu::always_inline]] Ints finish() const {
+    if constexpr (!kNarrow) return {a, b};
+    const __m256i first = _mm256_set1_epi32(initial);
+    return {_mm256_add_epi32(first, widen(a, lo_a)), _mm256_add_epi32(first, widen(b, lo_b))};
+  }
+  [[gnu::always_inline]] static __m256i widen(__m256i hi, __m256i lo) {
+    return _mm256_add_epi32(_mm256_madd_epi16(hi, _mm256_set1_epi16(128)), _mm256_madd_epi16(lo, _mm256_set1_epi16(1)));
+  }
+};

@@ -1,164 +1,141 @@
-// How the blocks of each integer format are read: codes of 32 inputs as unsigned bytes (code + kOffset), the scale of
-// each half (kScales 2) or of the whole, and the minimum likewise: x = d · (code − kOffset) + m.
-// The formulas are those of quant/blocks.h, products in the same order.
-static const int8_t kIQ4_NLValues[16] = {HC_IQ4_NL_VALUES};
-static const int8_t kE2M1Values[16] = {HC_E2M1_DOUBLED};
+// How each integer format looks in a panel: planes of codes (kernels.h), the value of a code, and where the scales are.
+// x = d · (code − kOffset) + m, codes as unsigned bytes, a scale and a minimum per group or per half of one.
+// The formulas are those of quant/blocks.h, products in the same order. Scales of a block lie in front of its codes,
+// the fields in the order of packing.cpp, sixteen outputs side by side.
 
-// kMax: largest byte that codes() gives. AVX2 adds 16-bit products of several bytes when it is small enough.
-#define HC_FORMAT(block, groups, offset, max, scales, mins) \
-  using Block = quant::block;                               \
-  static constexpr uint32_t kGroupsPerBlock = groups;       \
-  static constexpr uint32_t kOffset = offset;               \
-  static constexpr uint32_t kMax = max;                     \
-  static constexpr uint32_t kScales = scales;               \
+// kMax: largest code. AVX2 adds 16-bit products of several bytes when it is small enough.
+#define HC_FORMAT(name, offset, max, scales, mins)                                    \
+  static constexpr uint32_t kGroupsPerBlock = kPanel##name.groups;                    \
+  static constexpr uint32_t kCodeBytes = kPanel##name.code_bytes;                     \
+  static constexpr uint32_t kScaleBytes = kPanel##name.scale_bytes;                   \
+  static constexpr uint32_t kBlockBytes = kScaleBytes + kGroupsPerBlock * kCodeBytes; \
+  static constexpr uint32_t kOffset = offset;                                         \
+  static constexpr uint32_t kMax = max;                                               \
+  static constexpr uint32_t kScales = scales;                                         \
   static constexpr uint32_t kMins = mins;
 
-// The 16 bytes' low nibbles, then their high nibbles.
-static inline void nibbles(const uint8_t* bytes, uint8_t* out) {
-  for (int i = 0; i < 16; ++i) {
-    out[i] = bytes[i] & 15;
-    out[i + 16] = bytes[i] >> 4;
-  }
-}
-static inline void fifth_bits(const uint8_t* high, uint8_t* out) {
-  for (int i = 0; i < 32; ++i) out[i] = uint8_t(out[i] | (high[i / 8] >> (i % 8) & 1) << 4);
-}
-template <class Table>
-static inline void look_up(const Table& table, uint32_t offset, uint8_t* codes) {
-  for (int i = 0; i < 32; ++i) codes[i] = uint8_t(table[codes[i]] + int(offset));
-}
+struct PanelShape {
+  uint32_t groups, code_bytes, scale_bytes;
+};
+#define HC_CPU_PANEL(name, n_groups, planes, n_scale_bytes) \
+  constexpr PanelShape kPanel##name = {n_groups, planes, n_scale_bytes};
+HC_CPU_INTEGER_FORMATS(HC_CPU_PANEL)
+#undef HC_CPU_PANEL
+
+alignas(16) static const int8_t kIQ4_NLValues[16] = {HC_IQ4_NL_VALUES};
+alignas(16) static const int8_t kE2M1Values[16] = {HC_E2M1_DOUBLED};
+
+// s: the block's scales; group: of the block.
+#define HC_SCALES                                                                                      \
+  HC_INLINE void scales([[maybe_unused]] const uint8_t* s, [[maybe_unused]] uint32_t group, Floats* d, \
+                        [[maybe_unused]] Floats* m)
+
+constexpr uint32_t kHalfField = 2 * kLanes;  // bytes of an f16 of each output
+constexpr uint32_t kByteField = kLanes;
 
 struct FormatQ4_0 {
-  HC_FORMAT(BlockQ4_0, 1, 8, 15, 1, 0)
-  static void codes(const Block& b, uint32_t, uint8_t* out) { nibbles(b.codes, out); }
-  static void scales(const Block& b, uint32_t, float* d, float*) { d[0] = half(b.d); }
+  HC_FORMAT(Q4_0, 8, 15, 1, 0)
+  HC_SCALES { d[0] = load_half(s); }
 };
 struct FormatQ4_1 {
-  HC_FORMAT(BlockQ4_1, 1, 0, 15, 1, 1)
-  static void codes(const Block& b, uint32_t, uint8_t* out) { nibbles(b.codes, out); }
-  static void scales(const Block& b, uint32_t, float* d, float* m) {
-    d[0] = half(b.d);
-    m[0] = half(b.m);
+  HC_FORMAT(Q4_1, 0, 15, 1, 1)
+  HC_SCALES {
+    d[0] = load_half(s);
+    m[0] = load_half(s + kHalfField);
   }
 };
 struct FormatQ5_0 {
-  HC_FORMAT(BlockQ5_0, 1, 16, 31, 1, 0)
-  static void codes(const Block& b, uint32_t, uint8_t* out) {
-    nibbles(b.codes, out);
-    fifth_bits(b.high, out);
-  }
-  static void scales(const Block& b, uint32_t, float* d, float*) { d[0] = half(b.d); }
+  HC_FORMAT(Q5_0, 16, 31, 1, 0)
+  HC_SCALES { d[0] = load_half(s); }
 };
 struct FormatQ5_1 {
-  HC_FORMAT(BlockQ5_1, 1, 0, 31, 1, 1)
-  static void codes(const Block& b, uint32_t, uint8_t* out) {
-    nibbles(b.codes, out);
-    fifth_bits(b.high, out);
-  }
-  static void scales(const Block& b, uint32_t, float* d, float* m) {
-    d[0] = half(b.d);
-    m[0] = half(b.m);
+  HC_FORMAT(Q5_1, 0, 31, 1, 1)
+  HC_SCALES {
+    d[0] = load_half(s);
+    m[0] = load_half(s + kHalfField);
   }
 };
 struct FormatQ8_0 {
-  HC_FORMAT(BlockQ8_0, 1, 128, 255, 1, 0)
-  static void codes(const Block& b, uint32_t, uint8_t* out) {
-    for (int i = 0; i < 32; ++i) out[i] = uint8_t(b.codes[i]) ^ 0x80;
-  }
-  static void scales(const Block& b, uint32_t, float* d, float*) { d[0] = half(b.d); }
+  HC_FORMAT(Q8_0, 128, 255, 1, 0)
+  HC_SCALES { d[0] = load_half(s); }
 };
 struct FormatQ2_K {
-  HC_FORMAT(BlockQ2_K, 8, 0, 3, 2, 2)
-  static void codes(const Block& b, uint32_t group, uint8_t* out) {
-    for (int i = 0; i < 32; ++i) out[i] = b.codes[32 * (group / 4) + i] >> (2 * (group % 4)) & 3;
-  }
-  static void scales(const Block& b, uint32_t group, float* d, float* m) {
-    for (int s = 0; s < 2; ++s) {
-      const uint8_t packed = b.scales[2 * group + s];
-      d[s * kLanes] = half(b.d) * float(packed & 15);
-      m[s * kLanes] = -(half(b.dmin) * float(packed >> 4));
+  HC_FORMAT(Q2_K, 0, 3, 2, 2)
+  HC_SCALES {
+    const uint8_t* packed = s + 2 * kHalfField + 2 * group * kByteField;
+    for (int half = 0; half < 2; ++half, packed += kByteField) {
+      const Ints both = load_u8(packed);
+      d[half] = mul(load_half(s), to_floats(bit_and(both, broadcast_int(15))));
+      m[half] = negate(mul(load_half(s + kHalfField), to_floats(shift_right<4>(both))));
     }
   }
 };
 struct FormatQ3_K {
-  HC_FORMAT(BlockQ3_K, 8, 4, 7, 2, 0)
-  static void codes(const Block& b, uint32_t group, uint8_t* out) {
-    for (int i = 0; i < 32; ++i)
-      out[i] = uint8_t((b.codes[32 * (group / 4) + i] >> (2 * (group % 4)) & 3) | (b.high[i] >> group & 1) << 2);
-  }
-  static void scales(const Block& b, uint32_t group, float* d, float*) {
-    for (uint32_t s = 0; s < 2; ++s) {
-      const uint32_t k = 2 * group + s;
-      const int low = b.scales[k % 8] >> (4 * (k / 8)) & 15, high = b.scales[8 + k % 4] >> (2 * (k / 4)) & 3;
-      d[s * kLanes] = half(b.d) * float((low | high << 4) - 32);
+  HC_FORMAT(Q3_K, 4, 7, 2, 0)
+  HC_SCALES {
+    const uint8_t* packed = s + kHalfField;
+    for (uint32_t half = 0; half < 2; ++half) {
+      const uint32_t k = 2 * group + half;
+      const Ints low = bit_and(shift_right_by(load_u8(packed + (k % 8) * kByteField), 4 * (k / 8)), broadcast_int(15));
+      const Ints high =
+          bit_and(shift_right_by(load_u8(packed + (8 + k % 4) * kByteField), 2 * (k / 4)), broadcast_int(3));
+      d[half] = mul(load_half(s), to_floats(sub(add(low, shift_left<4>(high)), broadcast_int(32))));
     }
   }
 };
-// The six-bit scale and minimum of Q4_K and Q5_K.
-template <class B>
-static inline void scales_k4(const B& b, uint32_t k, float* d, float* m) {
-  const uint8_t* s = b.scales;
-  const int scale = k < 4 ? s[k] & 63 : (s[k + 4] & 15) | (s[k - 4] >> 6) << 4;
-  const int minimum = k < 4 ? s[k + 4] & 63 : (s[k + 4] >> 4) | (s[k] >> 6) << 4;
-  d[0] = half(b.d) * float(scale);
-  m[0] = -(half(b.dmin) * float(minimum));
+// The six-bit scales and minima of Q4_K and Q5_K.
+HC_INLINE void scales_k4(const uint8_t* s, uint32_t k, Floats* d, Floats* m) {
+  const auto byte = [&](uint32_t i)
+                        __attribute__((always_inline)) { return load_u8(s + 2 * kHalfField + i * kByteField); };
+  Ints scale, minimum;
+  if (k < 4) {
+    scale = bit_and(byte(k), broadcast_int(63));
+    minimum = bit_and(byte(k + 4), broadcast_int(63));
+  } else {
+    const Ints low = byte(k + 4);
+    scale = add(bit_and(low, broadcast_int(15)), shift_left<4>(shift_right<6>(byte(k - 4))));
+    minimum = add(shift_right<4>(low), shift_left<4>(shift_right<6>(byte(k))));
+  }
+  d[0] = mul(load_half(s), to_floats(scale));
+  m[0] = negate(mul(load_half(s + kHalfField), to_floats(minimum)));
 }
 struct FormatQ4_K {
-  HC_FORMAT(BlockQ4_K, 8, 0, 15, 1, 1)
-  static void codes(const Block& b, uint32_t group, uint8_t* out) {
-    for (int i = 0; i < 32; ++i) out[i] = b.codes[32 * (group / 2) + i] >> (4 * (group % 2)) & 15;
-  }
-  static void scales(const Block& b, uint32_t group, float* d, float* m) { scales_k4(b, group, d, m); }
+  HC_FORMAT(Q4_K, 0, 15, 1, 1)
+  HC_SCALES { scales_k4(s, group, d, m); }
 };
 struct FormatQ5_K {
-  HC_FORMAT(BlockQ5_K, 8, 0, 31, 1, 1)
-  static void codes(const Block& b, uint32_t group, uint8_t* out) {
-    for (int i = 0; i < 32; ++i)
-      out[i] = uint8_t((b.codes[32 * (group / 2) + i] >> (4 * (group % 2)) & 15) | (b.high[i] >> group & 1) << 4);
-  }
-  static void scales(const Block& b, uint32_t group, float* d, float* m) { scales_k4(b, group, d, m); }
+  HC_FORMAT(Q5_K, 0, 31, 1, 1)
+  HC_SCALES { scales_k4(s, group, d, m); }
 };
 struct FormatQ6_K {
-  HC_FORMAT(BlockQ6_K, 8, 32, 63, 2, 0)
-  static void codes(const Block& b, uint32_t group, uint8_t* out) {
-    const uint32_t h = group / 4, s = group % 4;
-    for (int i = 0; i < 32; ++i)
-      out[i] = uint8_t((b.codes[64 * h + 32 * (s % 2) + i] >> (4 * (s / 2)) & 15) | (b.high[32 * h + i] >> (2 * s) & 3)
-                                                                                        << 4);
-  }
-  static void scales(const Block& b, uint32_t group, float* d, float*) {
-    for (int s = 0; s < 2; ++s) d[s * kLanes] = half(b.d) * float(b.scales[2 * group + s]);
+  HC_FORMAT(Q6_K, 32, 63, 2, 0)
+  HC_SCALES {
+    for (uint32_t half = 0; half < 2; ++half)
+      d[half] = mul(load_half(s), load_s8(s + kHalfField + (2 * group + half) * kByteField));
   }
 };
 struct FormatIQ4_NL {
-  HC_FORMAT(BlockIQ4_NL, 1, 128, 255, 1, 0)
-  static void codes(const Block& b, uint32_t, uint8_t* out) {
-    nibbles(b.codes, out);
-    look_up(kIQ4_NLValues, kOffset, out);
-  }
-  static void scales(const Block& b, uint32_t, float* d, float*) { d[0] = half(b.d); }
+  HC_FORMAT(IQ4_NL, 128, 255, 1, 0)
+  static constexpr const int8_t* kValues = kIQ4_NLValues;
+  HC_SCALES { d[0] = load_half(s); }
 };
 struct FormatIQ4_XS {
-  HC_FORMAT(BlockIQ4_XS, 8, 128, 255, 1, 0)
-  static void codes(const Block& b, uint32_t group, uint8_t* out) {
-    nibbles(b.codes + 16 * group, out);
-    look_up(kIQ4_NLValues, kOffset, out);
-  }
-  static void scales(const Block& b, uint32_t group, float* d, float*) {
-    const int low = b.scales_low[group / 2] >> (4 * (group % 2)) & 15, high = b.scales_high >> (2 * group) & 3;
-    d[0] = half(b.d) * float((low | high << 4) - 32);
+  HC_FORMAT(IQ4_XS, 128, 255, 1, 0)
+  static constexpr const int8_t* kValues = kIQ4_NLValues;
+  HC_SCALES {
+    const Ints high = bit_and(shift_right_by(load_u16(s + kHalfField), 2 * group), broadcast_int(3));
+    const Ints low = load_u8(s + 2 * kHalfField + group / 2 * kByteField);
+    const Ints scale = add(bit_and(shift_right_by(low, 4 * (group % 2)), broadcast_int(15)), shift_left<4>(high));
+    d[0] = mul(load_half(s), to_floats(sub(scale, broadcast_int(32))));
   }
 };
 struct FormatMXFP4 {
-  HC_FORMAT(BlockMXFP4, 1, 12, 24, 1, 0)
-  static void codes(const Block& b, uint32_t, uint8_t* out) {
-    nibbles(b.codes, out);
-    look_up(kE2M1Values, kOffset, out);
-  }
-  static void scales(const Block& b, uint32_t, float* d, float*) {
+  HC_FORMAT(MXFP4, 12, 24, 1, 0)
+  static constexpr const int8_t* kValues = kE2M1Values;
+  HC_SCALES {
     // 2^(exponent − 128); the two subnormal ones are flushed, as all subnormals are
-    const uint32_t bits = b.exponent < 2 ? 0 : uint32_t(b.exponent - 1) << 23;
-    memcpy(d, &bits, sizeof bits);
+    d[0] = as_floats(shift_left<23>(sub(max(load_u8(s), broadcast_int(1)), broadcast_int(1))));
   }
 };
 #undef HC_FORMAT
+#undef HC_SCALES

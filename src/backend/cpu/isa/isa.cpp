@@ -37,19 +37,28 @@ MultiplyFn multiply_for(const Isa& isa, quant::Format format) {
 #define HC_X(name) \
   case quant::Format::k##name: return isa.multiply.name;
     HC_CPU_FLOAT_FORMATS(HC_X)
+#undef HC_X
+    default: return nullptr;
+  }
+}
+
+PanelFn multiply_panel_for(const Isa& isa, quant::Format format) {
+  switch (format) {
+#define HC_X(name, ...) \
+  case quant::Format::k##name: return isa.multiply.name;
     HC_CPU_INTEGER_FORMATS(HC_X)
 #undef HC_X
     default: return nullptr;
   }
 }
 
-bool multiplies_integers(quant::Format format) {
+UnpackFn unpack_for(const Isa& isa, quant::Format format) {
   switch (format) {
-#define HC_X(name) case quant::Format::k##name:
+#define HC_X(name, ...) \
+  case quant::Format::k##name: return isa.unpack.name;
     HC_CPU_INTEGER_FORMATS(HC_X)
 #undef HC_X
-    return true;
-    default: return false;
+    default: return nullptr;
   }
 }
 

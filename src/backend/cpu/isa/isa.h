@@ -19,10 +19,11 @@ Result<const Isa*> find_isa(std::string_view name);
 /// find_isa() of the environment variable HONEYCRISP_ISA.
 Result<const Isa*> chosen_isa();
 
-/// The panel function of a format, or null where its rows have to be unpacked to f32 first.
+/// The function of a floating-point format, null for others.
 MultiplyFn multiply_for(const Isa& isa, quant::Format format);
-/// Whether that function takes activations as integers.
-bool multiplies_integers(quant::Format format);
+/// Those of a format that is packed into panels (packing.h), null for others.
+PanelFn multiply_panel_for(const Isa& isa, quant::Format format);
+UnpackFn unpack_for(const Isa& isa, quant::Format format);
 
 /// The gated unit of an activation.
 GateFn gate_of(const Isa& isa, program::Activation activation);

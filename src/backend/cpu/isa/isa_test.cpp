@@ -1,6 +1,8 @@
 // The choice of an instruction set.
 #include "backend/cpu/isa/isa.h"
 
+#include "backend/cpu/packing.h"
+
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <string>
@@ -38,11 +40,14 @@ TEST(Isa, environment_variable_chooses) {
   EXPECT_EQ(chosen_isa().value(), available_isas().front());
 }
 
-TEST(Isa, every_weight_format_is_an_integer_or_float_kernel_or_unpacked) {
-  const Isa& isa = *available_isas().front();
-  for (const quant::FormatInfo& f : quant::kFormats)
-    EXPECT_TRUE(multiply_for(isa, f.format) != nullptr || !multiplies_integers(f.format)) << f.name;
-  EXPECT_NE(multiply_for(isa, quant::Format::kF32), nullptr);  // what the unpacked ones use
+TEST(Isa, packed_formats_have_all_of_their_functions_and_no_other_has_any) {
+  for (const Isa* isa : available_isas())
+    for (const quant::FormatInfo& f : quant::kFormats) {
+      EXPECT_EQ(multiply_panel_for(*isa, f.format) != nullptr, is_packed(f.format)) << f.name;
+      EXPECT_EQ(unpack_for(*isa, f.format) != nullptr, is_packed(f.format)) << f.name;
+      EXPECT_TRUE(!is_packed(f.format) || multiply_for(*isa, f.format) == nullptr) << f.name;
+    }
+  EXPECT_NE(multiply_for(*available_isas().front(), quant::Format::kF32), nullptr);  // what the unpacked ones use
 }
 
 }  // namespace

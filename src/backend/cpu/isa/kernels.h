@@ -13,8 +13,6 @@ namespace honeycrisp::backend::cpu {
 inline constexpr uint32_t kLanes = 16;
 /// Inputs that share one activation scale.
 inline constexpr uint32_t kGroup = 32;
-/// Groups of a panel that are unpacked at a time (512 inputs: the tile stays in the L1 cache).
-inline constexpr uint32_t kTileGroups = 16;
 /// Positions of an attention chunk and of a page, as program.h and backend.h have them (checked in attend.cpp).
 inline constexpr uint32_t kChunkPositions = 256;
 inline constexpr uint32_t kPositionsPerPage = 64;
@@ -27,37 +25,73 @@ struct alignas(16) ActivationGroup {
   int8_t hi[kGroup];
   int8_t lo[kGroup];
   float d;
-  int32_t sum[2];  // Σ q of the first and of the last 16
-  float reserved;
+  float d_sum;        // d · Σ q
+  int32_t sum;        // Σ q
+  int32_t first_sum;  // Σ q of the first 16
 };
 static_assert(sizeof(ActivationGroup) == 80);
 
-/// Unpacked weights of 16 outputs × up to 512 inputs.
-struct alignas(64) Tile {
-  uint8_t values[kTileGroups][8][kLanes][4];  // code + offset of input 4 g + c at [g][output][c]
-  float d[kTileGroups][2][kLanes];            // scale, per group or per half of a group
-  float m[kTileGroups][2][kLanes];            // minimum, the same
+/// How the codes of a group of 32 inputs × 16 outputs lie in a packed panel; the value is their size in bytes. Planes
+/// are vectors of 64 bytes, a dword per output. Byte c of a dword holds, of inputs 4 g + c,
+///   nibbles, vector j: the low four bits of g = j (low) and of g = j + 4 (high)       4 vectors
+///   a bit, one vector: the next bit of g = 0 … 7, from bit 0 on                       1 vector
+///   crumbs, vector j:  the next two bits of g = 4 j … 4 j + 3, from bit 0 on          2 vectors
+///   bytes, vector j:   all bits of g = j                                              8 vectors
+enum CodePlanes : uint32_t {
+  kCrumbs = 128,
+  kCrumbsBit = 192,
+  kNibbles = 256,
+  kNibblesBit = 320,
+  kNibblesCrumbs = 384,
+  kBytes = 512,
 };
 
-/// y[row][output] = Σ_k w[output][k] · x[row][k] for one panel of up to 16 outputs.
+// Formats that are multiplied by integer arithmetic, from packed panels of 16 outputs. A block of a panel is the scales
+// of its 16 blocks, field by field, then the codes group by group: exactly the bits of the file, rearranged. X(format,
+// groups of 32 per block, planes of codes, bytes of scales per block)
+#define HC_CPU_INTEGER_FORMATS(X) \
+  X(Q4_0, 1, kNibbles, 32)        \
+  X(Q4_1, 1, kNibbles, 64)        \
+  X(Q5_0, 1, kNibblesBit, 32)     \
+  X(Q5_1, 1, kNibblesBit, 64)     \
+  X(Q8_0, 1, kBytes, 32)          \
+  X(Q2_K, 8, kCrumbs, 320)        \
+  X(Q3_K, 8, kCrumbsBit, 224)     \
+  X(Q4_K, 8, kNibbles, 256)       \
+  X(Q5_K, 8, kNibblesBit, 256)    \
+  X(Q6_K, 8, kNibblesCrumbs, 288) \
+  X(IQ4_NL, 1, kNibbles, 32)      \
+  X(IQ4_XS, 8, kNibbles, 128)     \
+  X(MXFP4, 1, kNibbles, 16)
+// Formats that are multiplied where they lie. All others are unpacked to f32 first.
+#define HC_CPU_FLOAT_FORMATS(X) X(F32) X(F16) X(BF16)
+
+/// y[row][output] = Σ_k w[output][k] · x[row][k] for one panel of 16 outputs.
+struct PanelArgs {
+  const uint8_t* panel;
+  uint32_t n_groups;              // inputs / 32
+  const ActivationGroup* groups;  // [rows][n_groups]
+  const uint32_t* rows;           // [n_rows] which rows of the input; null: the first ones
+  uint32_t n_rows;
+  float* y;       // [n_rows][16]
+  bool prefetch;  // the panel comes from memory and is read once
+};
+using PanelFn = void (*)(const PanelArgs&);
+/// out [32 n_groups] = one output's weights.
+using UnpackFn = void (*)(const uint8_t* panel, uint32_t n_groups, uint32_t output, float* out);
+
+/// The same with up to 16 rows of a floating-point matrix.
 struct MultiplyArgs {
-  const uint8_t* weights;  // first output's row of blocks
+  const uint8_t* weights;  // first output's row
   size_t row_bytes;
   uint32_t n_outputs;  // 1..16
   uint32_t cols;
-  const ActivationGroup* groups;  // [n_rows][cols / 32], for quantized weights
-  const float* plain;             // [n_rows][cols rounded up to 16, the rest 0], for floating-point weights
-  const uint32_t* rows;           // [n_rows] which rows of the input; null: the first ones
+  const float* plain;    // [rows][cols rounded up to 16, the rest 0]
+  const uint32_t* rows;  // as in PanelArgs
   uint32_t n_rows;
   float* y;  // [n_rows][16]
-  Tile* tile;
 };
 using MultiplyFn = void (*)(const MultiplyArgs&);
-
-// Formats that are multiplied in their own form; all others are unpacked to f32 first.
-#define HC_CPU_FLOAT_FORMATS(X) X(F32) X(F16) X(BF16)
-#define HC_CPU_INTEGER_FORMATS(X) \
-  X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4)
 
 enum class KvElement : uint8_t { kF16, kF32, kQ8_0 };
 
@@ -125,9 +159,16 @@ struct Isa {
   struct Multiply {
 #define HC_X(format) MultiplyFn format;
     HC_CPU_FLOAT_FORMATS(HC_X)
+#undef HC_X
+#define HC_X(format, ...) PanelFn format;
     HC_CPU_INTEGER_FORMATS(HC_X)
 #undef HC_X
   } multiply;
+  struct Unpack {
+#define HC_X(format, ...) UnpackFn format;
+    HC_CPU_INTEGER_FORMATS(HC_X)
+#undef HC_X
+  } unpack;
 
   /// x [cols], cols a multiple of 32.
   void (*quantize)(const float* x, uint32_t cols, ActivationGroup* out);

@@ -46,6 +46,7 @@ HC_INLINE Ints broadcast_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_s
 HC_INLINE Ints add(Ints x, Ints y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
 HC_INLINE Ints sub(Ints x, Ints y) { return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)}; }
 HC_INLINE Ints max(Ints x, Ints y) { return {_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)}; }
+HC_INLINE Ints bit_or(Ints x, Ints y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
 HC_INLINE Ints bit_and(Ints x, Ints y) { return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)}; }
 template <int kBits>
 HC_INLINE Ints shift_left(Ints x) {
@@ -54,6 +55,29 @@ HC_INLINE Ints shift_left(Ints x) {
 template <int kBits>
 HC_INLINE Ints shift_right(Ints x) {
   return {_mm256_srai_epi32(x.a, kBits), _mm256_srai_epi32(x.b, kBits)};
+}
+HC_INLINE Ints shift_right_by(Ints x, uint32_t bits) {
+  const __m128i count = _mm_cvtsi32_si128(int(bits));
+  return {_mm256_srl_epi32(x.a, count), _mm256_srl_epi32(x.b, count)};
+}
+HC_INLINE __m256i load256(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+HC_INLINE Ints load_ints(const uint8_t* p) { return {load256(p), load256(p + 32)}; }
+HC_INLINE void store_ints(void* p, Ints x) {
+  _mm256_storeu_si256(static_cast<__m256i*>(p), x.a);
+  _mm256_storeu_si256(static_cast<__m256i*>(p) + 1, x.b);
+}
+HC_INLINE Ints load_u8(const uint8_t* p) {
+  const __m128i x = load128(p);
+  return {_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128(x, 8))};
+}
+HC_INLINE Ints load_u16(const uint8_t* p) {
+  return {_mm256_cvtepu16_epi32(load128(p)), _mm256_cvtepu16_epi32(load128(p + 16))};
+}
+/// Every byte: table[byte] + offset, for bytes below 16.
+HC_INLINE Ints look_up(Ints codes, const int8_t* table, uint32_t offset) {
+  const __m256i values = _mm256_broadcastsi128_si256(load128(table)), more = _mm256_set1_epi8(char(offset));
+  return {_mm256_add_epi8(_mm256_shuffle_epi8(values, codes.a), more),
+          _mm256_add_epi8(_mm256_shuffle_epi8(values, codes.b), more)};
 }
 HC_INLINE void store_bytes(int8_t* p, Ints x) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xD8);

@@ -39,6 +39,7 @@ HC_INLINE Ints broadcast_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
 HC_INLINE Ints add(Ints x, Ints y) { return {_mm512_add_epi32(x.a, y.a)}; }
 HC_INLINE Ints sub(Ints x, Ints y) { return {_mm512_sub_epi32(x.a, y.a)}; }
 HC_INLINE Ints max(Ints x, Ints y) { return {_mm512_max_epi32(x.a, y.a)}; }
+HC_INLINE Ints bit_or(Ints x, Ints y) { return {_mm512_or_si512(x.a, y.a)}; }
 HC_INLINE Ints bit_and(Ints x, Ints y) { return {_mm512_and_si512(x.a, y.a)}; }
 template <int kBits>
 HC_INLINE Ints shift_left(Ints x) {
@@ -47,6 +48,16 @@ HC_INLINE Ints shift_left(Ints x) {
 template <int kBits>
 HC_INLINE Ints shift_right(Ints x) {
   return {_mm512_srai_epi32(x.a, kBits)};
+}
+HC_INLINE Ints shift_right_by(Ints x, uint32_t bits) { return {_mm512_srl_epi32(x.a, _mm_cvtsi32_si128(int(bits)))}; }
+HC_INLINE Ints load_ints(const void* p) { return {_mm512_loadu_si512(p)}; }
+HC_INLINE void store_ints(void* p, Ints x) { _mm512_storeu_si512(p, x.a); }
+HC_INLINE Ints load_u8(const uint8_t* p) { return {_mm512_cvtepu8_epi32(load128(p))}; }
+HC_INLINE Ints load_u16(const uint8_t* p) { return {_mm512_cvtepu16_epi32(load256(p))}; }
+/// Every byte: table[byte] + offset, for bytes below 16.
+HC_INLINE Ints look_up(Ints codes, const int8_t* table, uint32_t offset) {
+  const __m512i values = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load128(table)), codes.a);
+  return {_mm512_add_epi8(values, _mm512_set1_epi8(char(offset)))};
 }
 HC_INLINE void store_bytes(int8_t* p, Ints x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x.a));

@@ -92,6 +92,10 @@ static inline Ints max(Ints a, Ints b) {
   HC_EACH a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
   return a;
 }
+static inline Ints bit_or(Ints a, Ints b) {
+  HC_EACH a.v[i] |= b.v[i];
+  return a;
+}
 static inline Ints bit_and(Ints a, Ints b) {
   HC_EACH a.v[i] &= b.v[i];
   return a;
@@ -105,6 +109,35 @@ template <int kBits>
 static inline Ints shift_right(Ints a) {
   HC_EACH a.v[i] >>= kBits;
   return a;
+}
+static inline Ints shift_right_by(Ints a, uint32_t bits) {
+  HC_EACH a.v[i] = int32_t(uint32_t(a.v[i]) >> bits);
+  return a;
+}
+static inline Ints load_ints(const void* p) {
+  Ints r;
+  memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+static inline void store_ints(void* p, const Ints& a) { memcpy(p, a.v, sizeof a.v); }
+static inline Ints load_u8(const uint8_t* p) {
+  Ints r;
+  HC_EACH r.v[i] = p[i];
+  return r;
+}
+static inline Ints load_u16(const uint8_t* p) {
+  uint16_t h[16];
+  memcpy(h, p, sizeof h);
+  Ints r;
+  HC_EACH r.v[i] = h[i];
+  return r;
+}
+/// Every byte: table[byte] + offset, for bytes below 16.
+static inline Ints look_up(const Ints& codes, const int8_t* table, uint32_t offset) {
+  uint8_t bytes[64];
+  memcpy(bytes, codes.v, sizeof bytes);
+  for (uint8_t& b : bytes) b = uint8_t(table[b] + int(offset));
+  return load_ints(bytes);
 }
 /// The low byte of each lane.
 static inline void store_bytes(int8_t* p, Ints a) { HC_EACH p[i] = int8_t(a.v[i]); }

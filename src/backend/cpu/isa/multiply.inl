@@ -1,61 +1,6 @@
-// Mat-vec and mat-mul of one panel: up to 16 outputs, one per lane, times any number of rows. A row's result does not
-// depend on the other rows: per group of 32 inputs, in order,
-//   acc = fma(float(Σ (code − offset) q), d_weight · d_activation, acc)       once, or per half of the group
-//   acc = fma(m_weight, d_activation · Σ q, acc)                             likewise, where the format has minima.
-
+// Mat-vec and mat-mul of up to 16 rows of a floating-point matrix where it lies, product k in lane k mod 16. A row's
+// result does not depend on the other rows.
 HC_INLINE size_t input_row(const MultiplyArgs& a, uint32_t m) { return a.rows ? a.rows[m] : m; }
-
-template <class Format>
-static void unpack_tile(const MultiplyArgs& a, uint32_t first_group, uint32_t n_groups) {
-  using Block = typename Format::Block;
-  Tile& t = *a.tile;
-  // The panel's rows lie one after another, but are read side by side, which the hardware does not foresee. Each group
-  // fetches its share of the next panel.
-  constexpr size_t kBytesPerGroup = kLanes * sizeof(Block) / Format::kGroupsPerBlock;
-  const uint8_t* ahead = a.weights + kLanes * a.row_bytes + first_group * kBytesPerGroup;
-  for (uint32_t g = 0; g < n_groups; ++g, ahead += kBytesPerGroup) {
-    for (size_t line = 0; line < kBytesPerGroup; line += 64) __builtin_prefetch(ahead + line);
-    const uint32_t group = first_group + g, within = group % Format::kGroupsPerBlock;
-    const Block* blocks[kLanes];
-    for (uint32_t r = 0; r < kLanes; ++r) {  // a short panel repeats its last output
-      const uint8_t* row = a.weights + (r < a.n_outputs ? r : a.n_outputs - 1) * a.row_bytes;
-      blocks[r] = reinterpret_cast<const Block*>(row) + group / Format::kGroupsPerBlock;
-      Format::scales(*blocks[r], within, &t.d[g][0][r], &t.m[g][0][r]);
-    }
-    unpack_codes<Format>(blocks, within, t.values[g]);
-  }
-}
-
-template <class Format>
-HC_INLINE Floats multiply_group(const Tile& t, uint32_t g, const ActivationGroup& x, Floats acc) {
-  constexpr int kQuads = 8 / Format::kScales;
-  for (uint32_t s = 0; s < Format::kScales; ++s) {
-    const int32_t q_sum = Format::kScales == 2 ? x.sum[s] : x.sum[0] + x.sum[1];
-    const Ints product = dot<Format, kQuads>(t.values[g], x, int(s) * kQuads);
-    const Ints exact = sub(product, broadcast_int(int32_t(Format::kOffset) * q_sum));
-    acc = fma(to_floats(exact), mul(load(t.d[g][s]), broadcast(x.d)), acc);
-  }
-  for (uint32_t s = 0; s < Format::kMins; ++s) {
-    const int32_t q_sum = Format::kMins == 2 ? x.sum[s] : x.sum[0] + x.sum[1];
-    acc = fma(load(t.m[g][s]), broadcast(x.d * float(q_sum)), acc);
-  }
-  return acc;
-}
-
-template <class Format>
-static void multiply_integer(const MultiplyArgs& a) {
-  const uint32_t n_groups = a.cols / kGroup;
-  for (uint32_t first_group = 0; first_group < n_groups; first_group += kTileGroups) {
-    const uint32_t count = n_groups - first_group < kTileGroups ? n_groups - first_group : kTileGroups;
-    unpack_tile<Format>(a, first_group, count);
-    for (uint32_t m = 0; m < a.n_rows; ++m) {
-      const ActivationGroup* x = a.groups + input_row(a, m) * n_groups + first_group;
-      Floats acc = first_group == 0 ? broadcast(0.0f) : load(a.y + size_t(m) * kLanes);
-      for (uint32_t g = 0; g < count; ++g) acc = multiply_group<Format>(*a.tile, g, x[g], acc);
-      store(a.y + size_t(m) * kLanes, acc);
-    }
-  }
-}
 
 struct WeightF32 {
   static constexpr uint32_t kBytes = 4;

@@ -75,9 +75,9 @@ static void quantize(const float* x, uint32_t cols, ActivationGroup* out) {
       sums[i] = sum(q);
     }
     out->d = !finite ? __builtin_nanf("") : zero ? 0.0f : largest / 8127.0f;
-    out->sum[0] = sums[0];
-    out->sum[1] = sums[1];
-    out->reserved = 0;
+    out->sum = sums[0] + sums[1];
+    out->first_sum = sums[0];
+    out->d_sum = out->d * float(out->sum);
   }
 }
 

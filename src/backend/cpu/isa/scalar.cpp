@@ -10,9 +10,10 @@ namespace honeycrisp::backend::cpu {
 namespace {
 // clang-format off: the order matters
 #include "backend/cpu/isa/lanes_scalar.inl"
-#include "backend/cpu/isa/formats.inl"
-#include "backend/cpu/isa/tile_scalar.inl"
 #include "backend/cpu/isa/math.inl"
+#include "backend/cpu/isa/formats.inl"
+#include "backend/cpu/isa/dot_scalar.inl"
+#include "backend/cpu/isa/panel.inl"
 #include "backend/cpu/isa/rows.inl"
 #include "backend/cpu/isa/attention.inl"
 #include "backend/cpu/isa/delta.inl"

@@ -1,9 +1,11 @@
 // The function table of the instruction set that is being compiled.
 #define HC_FLOAT(format) .format = multiply_float<Weight##format>,
-#define HC_INTEGER(format) .format = multiply_integer<Format##format>,
+#define HC_INTEGER(format, ...) .format = multiply_panel<Format##format>,
+#define HC_UNPACK(format, ...) .format = unpack_output<Format##format>,
 #define HC_ISA_TABLE(isa_name)                                                      \
   {.name = isa_name,                                                                \
    .multiply = {HC_CPU_FLOAT_FORMATS(HC_FLOAT) HC_CPU_INTEGER_FORMATS(HC_INTEGER)}, \
+   .unpack = {HC_CPU_INTEGER_FORMATS(HC_UNPACK)},                                   \
    .quantize = quantize,                                                            \
    .rms_norm = rms_norm,                                                            \
    .gate_silu = gate_silu,                                                          \

@@ -1,0 +1,62 @@
+// Weights as the integer kernels take them: panels of 16 outputs side by side, the bits of the file rearranged
+// (isa/kernels.h describes the layout). Owns the packed copies of a program's matrices and how they are made while the
+// model loads; knows nothing of how they are multiplied.
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/cpu/thread_pool.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+
+namespace honeycrisp::backend::cpu {
+
+/// Whether the format is multiplied from panels.
+bool is_packed(quant::Format format);
+/// Bytes of a panel of 16 rows × cols; cols is a multiple of the format's block.
+uint64_t panel_bytes(quant::Format format, uint32_t cols);
+/// One panel from n_rows ≤ 16 rows of blocks that lie row_bytes apart. Rows that are missing become zeros.
+void pack_panel(quant::Format format, const std::byte* rows, uint64_t row_bytes, uint32_t n_rows, uint32_t cols,
+                uint8_t* panel);
+
+/// A packed matrix: [slices][panels], the last panel of a slice filled up with zeros.
+struct PackedMatrix {
+  const uint8_t* data = nullptr;
+  uint64_t panel_bytes = 0;
+  uint64_t slice_bytes = 0;
+};
+
+class PackedWeights {
+ public:
+  PackedWeights() = default;
+  PackedWeights(PackedWeights&&) = default;
+  PackedWeights& operator=(PackedWeights&&) = default;
+
+  /// Packs every matrix of the program that a Project, MixExperts or Logits multiplies with, on all threads of the
+  /// pool, weight by weight, and gives back the pages of the file that it has read. `options` for progress and
+  /// release_source. Error: out of memory, with the sizes.
+  static Result<PackedWeights> make(const program::Program& program, const CompileOptions& options, ThreadPool& pool);
+
+  /// Null if the matrix is not one of those that are packed.
+  const PackedMatrix* find(const program::Matrix& matrix) const;
+  uint64_t memory_bytes() const { return memory_bytes_; }
+
+ private:
+  struct Free {
+    void operator()(uint8_t* p) const;
+  };
+  using Memory = std::unique_ptr<uint8_t, Free>;
+  using Key = std::tuple<program::WeightId, uint32_t, uint32_t>;  // weight, first row, rows
+  static Key key(const program::Matrix& m) { return {m.weight, m.first_row, m.rows}; }
+
+  Result<void> add(const program::Program& program, const program::Matrix& matrix, ThreadPool& pool);
+
+  std::map<Key, PackedMatrix> matrices_;
+  std::vector<Memory> memory_;
+  uint64_t memory_bytes_ = 0;
+};
+
+}  // namespace honeycrisp::backend::cpu
