@@ -20,6 +20,7 @@ namespace honeycrisp::backend::cpu {
 namespace {
 
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
+constexpr uint64_t kPackedAtOnce = uint64_t{32} << 20;  // bytes, before the file's pages are given back
 constexpr uint64_t kPrefetched = 8192;  // bytes behind the last panel that the kernels may ask for, never use
 
 // ---- codes of a group of 32 inputs, as the file has them
@@ -116,53 +117,49 @@ uint8_t* put_scales(const Block* const* blocks, uint8_t* out) {
   return out;
 }
 
-// Byte c of output r in vector `plane` of a group.
-uint8_t& at(uint8_t* group, uint32_t plane, uint32_t r, uint32_t c) { return group[64 * plane + 4 * r + c]; }
-
-// The codes of one output into a group of zeros.
-void put_codes(const Codes& codes, CodePlanes planes, uint32_t r, uint8_t* group) {
-  const bool has_nibbles = planes == kNibbles || planes == kNibblesBit || planes == kNibblesCrumbs;
-  const bool has_crumbs = planes == kCrumbs || planes == kCrumbsBit || planes == kNibblesCrumbs;
-  const uint32_t crumbs = planes == kNibblesCrumbs ? 4 : 0, bit_plane = planes == kCrumbsBit ? 2 : 4;
-  for (uint32_t k = 0; k < kGroup; ++k) {
-    const uint32_t g = k / 4, c = k % 4, code = codes[k];
-    if (planes == kBytes) at(group, g, r, c) = uint8_t(code);
-    if (has_nibbles) at(group, g % 4, r, c) |= uint8_t((code & 15) << (4 * (g / 4)));
-    if (has_crumbs) at(group, crumbs + g / 4, r, c) |= uint8_t((code >> crumbs & 3) << (2 * (g % 4)));
-    if (planes == kNibblesBit) at(group, bit_plane, r, c) |= uint8_t((code >> 4 & 1) << g);
-    if (planes == kCrumbsBit) at(group, bit_plane, r, c) |= uint8_t((code >> 2 & 1) << g);
+// The codes of one output into its dword of every vector of a group. Word g holds those of inputs 4 g … 4 g + 3.
+template <CodePlanes kPlanes>
+void put_codes(const Codes& codes, uint32_t r, uint8_t* group) {
+  constexpr bool kHasNibbles = kPlanes == kNibbles || kPlanes == kNibblesBit || kPlanes == kNibblesCrumbs;
+  uint32_t words[8], planes[kPlanes / 64] = {};
+  std::memcpy(words, codes, sizeof words);
+  for (uint32_t g = 0; g < 8; ++g) {
+    const uint32_t w = words[g];
+    if constexpr (kPlanes == kBytes) planes[g] = w;
+    if constexpr (kHasNibbles) planes[g % 4] |= (w & 0x0f0f0f0f) << (4 * (g / 4));
+    if constexpr (kPlanes == kNibblesBit) planes[4] |= (w >> 4 & 0x01010101) << g;
+    if constexpr (kPlanes == kNibblesCrumbs) planes[4 + g / 4] |= (w >> 4 & 0x03030303) << (2 * (g % 4));
+    if constexpr (kPlanes == kCrumbs || kPlanes == kCrumbsBit) planes[g / 4] |= (w & 0x03030303) << (2 * (g % 4));
+    if constexpr (kPlanes == kCrumbsBit) planes[2] |= (w >> 2 & 0x01010101) << g;
   }
+  for (uint32_t v = 0; v < kPlanes / 64; ++v) std::memcpy(group + 64 * v + 4 * r, &planes[v], 4);
 }
 
-template <class Block>
-void pack_blocks(const std::byte* rows, uint64_t row_bytes, uint32_t n_rows, uint32_t n_blocks, uint32_t n_groups,
-                 CodePlanes planes, uint8_t* out) {
+template <class Block, uint32_t kGroups, CodePlanes kPlanes>
+void pack_blocks(const std::byte* rows, uint64_t row_bytes, uint32_t n_rows, uint32_t n_blocks, uint8_t* out) {
   for (uint32_t b = 0; b < n_blocks; ++b) {
     const Block zero{};
     const Block* blocks[kLanes];
     for (uint32_t r = 0; r < kLanes; ++r)
       blocks[r] = r < n_rows ? reinterpret_cast<const Block*>(rows + r * row_bytes) + b : &zero;
     out = put_scales(blocks, out);
-    for (uint32_t group = 0; group < n_groups; ++group, out += planes) {
-      std::memset(out, 0, planes);
+    for (uint32_t group = 0; group < kGroups; ++group, out += kPlanes)
       for (uint32_t r = 0; r < kLanes; ++r) {
         Codes c;
         codes(*blocks[r], group, c);
-        put_codes(c, planes, r, out);
+        put_codes<kPlanes>(c, r, out);
       }
-    }
   }
 }
 
 struct PanelFormat {
   quant::Format format;
-  uint32_t groups, scale_bytes;
-  CodePlanes planes;
-  void (*pack)(const std::byte*, uint64_t, uint32_t, uint32_t, uint32_t, CodePlanes, uint8_t*);
+  uint32_t groups;
+  void (*pack)(const std::byte* rows, uint64_t row_bytes, uint32_t n_rows, uint32_t n_blocks, uint8_t* out);
 };
 constexpr PanelFormat kPanelFormats[] = {
 #define HC_X(name, groups, planes, scale_bytes) \
-  {quant::Format::k##name, groups, scale_bytes, planes, pack_blocks<quant::Block##name>},
+  {quant::Format::k##name, groups, pack_blocks<quant::Block##name, groups, planes>},
     HC_CPU_INTEGER_FORMATS(HC_X)
 #undef HC_X
 };
@@ -203,12 +200,13 @@ void pack_panel(quant::Format format, const std::byte* rows, uint64_t row_bytes,
                 uint8_t* panel) {
   const PanelFormat* f = find_format(format);
   HC_CHECK(f != nullptr && n_rows <= kLanes);
-  f->pack(rows, row_bytes, n_rows, cols / (f->groups * kGroup), f->groups, f->planes, panel);
+  f->pack(rows, row_bytes, n_rows, cols / (f->groups * kGroup), panel);
 }
 
 void PackedWeights::Free::operator()(uint8_t* p) const { std::free(p); }
 
-Result<void> PackedWeights::add(const program::Program& program, const program::Matrix& matrix, ThreadPool& pool) {
+Result<void> PackedWeights::add(const program::Program& program, const program::Matrix& matrix, ThreadPool& pool,
+                                const std::function<void(const std::byte*, uint64_t)>& done) {
   const program::Weight& w = program.weight(matrix);
   const uint64_t panels = ceil_div<uint64_t>(matrix.rows, kLanes), one = panel_bytes(w.format, w.cols);
   const auto slice = checked_mul(panels, one);
@@ -226,22 +224,33 @@ Result<void> PackedWeights::add(const program::Program& program, const program::
     const program::Weight& weight;
     const program::Matrix& matrix;
     uint8_t* out;
-    uint64_t panels, one;
+    uint64_t panels, one, end;
     std::atomic<uint64_t> next{0};
-  } work{w, matrix, memory.get(), panels, one};
-  pool.run(
-      [](void* context, uint32_t) {
-        Work& job = *static_cast<Work*>(context);
-        const uint64_t total = job.panels * job.weight.slices, row_bytes = job.weight.row_bytes();
-        for (uint64_t i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < total;) {
-          const uint64_t of_slice = i / job.panels, first = i % job.panels * kLanes;
-          const std::byte* rows =
-              job.weight.data + (of_slice * job.weight.rows + job.matrix.first_row + first) * row_bytes;
-          pack_panel(job.weight.format, rows, row_bytes, uint32_t(std::min<uint64_t>(kLanes, job.matrix.rows - first)),
-                     job.weight.cols, job.out + i * job.one);
-        }
-      },
-      &work);
+
+    const std::byte* rows_of(uint64_t panel) const {
+      const uint64_t row = panel / panels * weight.rows + matrix.first_row + panel % panels * kLanes;
+      return weight.data + row * weight.row_bytes();
+    }
+    uint32_t n_rows(uint64_t panel) const {
+      return uint32_t(std::min<uint64_t>(kLanes, matrix.rows - panel % panels * kLanes));
+    }
+  } work{w, matrix, memory.get(), panels, one, 0};
+  const uint64_t total = panels * w.slices, at_once = std::max<uint64_t>(1, kPackedAtOnce / one);
+  for (uint64_t first = 0; first < total; first = work.end) {
+    work.next = first;
+    work.end = std::min(total, first + at_once);
+    pool.run(
+        [](void* context, uint32_t) {
+          Work& job = *static_cast<Work*>(context);
+          for (uint64_t i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < job.end;)
+            pack_panel(job.weight.format, job.rows_of(i), job.weight.row_bytes(), job.n_rows(i), job.weight.cols,
+                       job.out + i * job.one);
+        },
+        &work);
+    const std::byte* begin = work.rows_of(first);
+    const std::byte* end = work.rows_of(work.end - 1) + work.n_rows(work.end - 1) * w.row_bytes();
+    done(begin, uint64_t(end - begin));
+  }
   matrices_[key(matrix)] = {memory.get(), one, *slice};
   memory_.push_back(std::move(memory));
   memory_bytes_ += *bytes;
@@ -252,19 +261,17 @@ Result<PackedWeights> PackedWeights::make(const program::Program& program, const
                                           ThreadPool& pool) {
   PackedWeights packed;
   const uint64_t total = program::resident_bytes(program);
-  uint64_t done = 0;
+  uint64_t taken_in = 0;
+  const auto done = [&](const std::byte* data, uint64_t bytes) {
+    if (options.release_source) options.release_source(data, bytes);
+    taken_in += bytes;
+    if (options.progress) options.progress(std::min(taken_in, total), total);
+  };
   for (const program::Step& step : program.steps) {
     Result<void> added;
     for_matrices(step.op, [&](const program::Matrix& m) {
-      const program::Weight& w = program.weight(m);
-      if (!added || !is_packed(w.format) || packed.find(m) != nullptr) return;
-      added = packed.add(program, m, pool);
-      if (!added) return;
-      const uint64_t first = m.first_row * w.row_bytes(), bytes = m.rows * w.row_bytes();
-      for (uint32_t slice = 0; slice < w.slices; ++slice)
-        if (options.release_source) options.release_source(w.data + slice * w.rows * w.row_bytes() + first, bytes);
-      done += bytes * w.slices;
-      if (options.progress) options.progress(std::min(done, total), total);
+      if (added && is_packed(program.weight(m).format) && packed.find(m) == nullptr)
+        added = packed.add(program, m, pool, done);
     });
     HC_TRY(added);
   }

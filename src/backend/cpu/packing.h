@@ -36,7 +36,7 @@ class PackedWeights {
   PackedWeights& operator=(PackedWeights&&) = default;
 
   /// Packs every matrix of the program that a Project, MixExperts or Logits multiplies with, on all threads of the
-  /// pool, weight by weight, and gives back the pages of the file that it has read. `options` for progress and
+  /// pool, piece by piece, and gives back the pages of the file that it has read. `options` for progress and
   /// release_source. Error: out of memory, with the sizes.
   static Result<PackedWeights> make(const program::Program& program, const CompileOptions& options, ThreadPool& pool);
 
@@ -52,7 +52,9 @@ class PackedWeights {
   using Key = std::tuple<program::WeightId, uint32_t, uint32_t>;  // weight, first row, rows
   static Key key(const program::Matrix& m) { return {m.weight, m.first_row, m.rows}; }
 
-  Result<void> add(const program::Program& program, const program::Matrix& matrix, ThreadPool& pool);
+  /// `done` is told of the file's bytes that are no longer needed.
+  Result<void> add(const program::Program& program, const program::Matrix& matrix, ThreadPool& pool,
+                   const std::function<void(const std::byte*, uint64_t)>& done);
 
   std::map<Key, PackedMatrix> matrices_;
   std::vector<Memory> memory_;
