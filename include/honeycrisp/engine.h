@@ -88,6 +88,7 @@ class Session {
   std::span<const float> logits() const;  // [vocabulary] of the last computed token; empty before the first
   std::span<const Token> tokens() const;  // the timeline so far
   uint32_t position() const;              // tokens().size()
+  uint32_t computed() const;              // of them, those that the next append need not compute again: see rewind()
 
   /// A second timeline with the same past; pages and state are shared until one side writes.
   Result<Session> fork() const;

@@ -43,18 +43,20 @@ struct Generation {
   std::string stop_string;    // the one that ended it, if one did
 
   uint32_t prompt_tokens = 0;
-  uint32_t reused_tokens = 0;   // of the prompt: what the session held already
-  double prefill_seconds = 0;   // for prompt_tokens - reused_tokens
-  uint32_t decoded_tokens = 0;  // computed one by one; the last chosen token is not
-  double decode_seconds = 0;    // for them, choosing and text included
+  uint32_t reused_tokens = 0;     // of the prompt: what the session held, as far as it was not computed again
+  uint32_t prefilled_tokens = 0;  // of the prompt: computed; the rest unless it was cancelled
+  double prefill_seconds = 0;     // for prefilled_tokens
+  uint32_t decoded_tokens = 0;    // computed one by one; the last chosen token is not
+  double decode_seconds = 0;      // for them, choosing and text included
 
   double prefill_tokens_per_second() const;  // 0 without tokens
   double decode_tokens_per_second() const;
 };
 
 /// Makes the session hold exactly `prompt`: keeps the longest common beginning, computes the rest, at least the last
-/// token unless the session's logits already belong to it. Returns how many tokens were kept. Errors: an empty prompt;
-/// otherwise those of Session::append(), after which the session holds the common beginning.
+/// token unless the session's logits already belong to it. Returns how many tokens were kept and not computed again
+/// (see Session::computed()). Errors: an empty prompt; otherwise those of Session::append(), after which the session
+/// holds the common beginning.
 Result<uint32_t> set_prompt(Session& session, std::span<const Token> prompt,
                             const std::function<bool()>& should_stop = {});
 

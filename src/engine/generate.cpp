@@ -97,21 +97,35 @@ const char* to_string(FinishReason reason) {
   return "unknown";
 }
 
-double Generation::prefill_tokens_per_second() const {
-  return rate(double(prompt_tokens) - double(reused_tokens), prefill_seconds);
-}
+double Generation::prefill_tokens_per_second() const { return rate(prefilled_tokens, prefill_seconds); }
 double Generation::decode_tokens_per_second() const { return rate(decoded_tokens, decode_seconds); }
 
-Result<uint32_t> set_prompt(Session& session, std::span<const Token> prompt, const std::function<bool()>& should_stop) {
+namespace {
+
+/// What of a prompt is yet to be computed, after the session went back to the beginning that it shares with it.
+struct Missing {
+  std::vector<Token> tokens;  // a copy: the prompt may be what the session holds
+  uint32_t reused = 0;
+};
+
+Result<Missing> keep_common(Session& session, std::span<const Token> prompt) {
   if (prompt.empty()) return invalid("the prompt holds no tokens");
   const std::span<const Token> held = session.tokens();
   size_t common = size_t(std::mismatch(held.begin(), held.end(), prompt.begin(), prompt.end()).first - held.begin());
   const bool complete = common == prompt.size() && held.size() == common && !session.logits().empty();
   if (!complete) common = std::min(common, prompt.size() - 1);
-  const std::vector<Token> missing(prompt.begin() + ptrdiff_t(common), prompt.end());  // `prompt` may be what is held
+  Missing missing{.tokens = {prompt.begin() + ptrdiff_t(common), prompt.end()}};
   HC_TRY(session.rewind(uint32_t(common)));
-  HC_TRY(session.append(missing, should_stop));
-  return uint32_t(common);
+  missing.reused = session.computed();
+  return missing;
+}
+
+}  // namespace
+
+Result<uint32_t> set_prompt(Session& session, std::span<const Token> prompt, const std::function<bool()>& should_stop) {
+  HC_ASSIGN(const Missing missing, keep_common(session, prompt));
+  HC_TRY(session.append(missing.tokens, should_stop));
+  return missing.reused;
 }
 
 Result<Generation> generate(const Engine& engine, Session& session, std::span<const Token> prompt,
@@ -125,14 +139,16 @@ Result<Generation> generate(const Engine& engine, Session& session, std::span<co
   Generation result;
   result.prompt_tokens = uint32_t(prompt.size());
   const Stopwatch prefill;
-  const Result<uint32_t> reused = set_prompt(session, prompt, options.should_stop);
+  HC_ASSIGN(const Missing missing, keep_common(session, prompt));
+  const Result<void> computed = session.append(missing.tokens, options.should_stop);
   result.prefill_seconds = prefill.seconds();
-  if (!reused) {
-    if (reused.error().code != ErrorCode::kCancelled) return tl::unexpected(reused.error());
+  result.reused_tokens = missing.reused;
+  result.prefilled_tokens = session.computed() - std::min(session.computed(), missing.reused);
+  if (!computed) {
+    if (computed.error().code != ErrorCode::kCancelled) return tl::unexpected(computed.error());
     result.finish_reason = FinishReason::kCancelled;
     return result;
   }
-  result.reused_tokens = *reused;
 
   TextSink sink(engine.internals().tokenizer, std::move(stop), options, result);
   const Stopwatch decode;

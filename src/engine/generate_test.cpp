@@ -162,6 +162,32 @@ TEST(Generate, the_caller_can_cancel_anywhere) {
   EXPECT_TRUE(by_question.tokens.empty());
 }
 
+TEST(Generate, a_cancelled_prompt_counts_only_what_was_computed) {
+  ToyEngine toy;  // chunks of 8
+  Session session = toy->new_session().value();
+  int asked = 0;
+  const std::vector<Token> prompt(30, kA);
+  const auto third_time = [&] { return ++asked == 3; };
+  const Generation first = generate(*toy, session, prompt, kGreedy, {.should_stop = third_time}).value();
+  EXPECT_EQ(first.finish_reason, FinishReason::kCancelled);
+  EXPECT_EQ(first.prompt_tokens, 30u);
+  EXPECT_EQ(first.prefilled_tokens, 16u);
+  const Generation second = generate(*toy, session, prompt, kGreedy, {.max_tokens = 1}).value();
+  EXPECT_EQ(second.reused_tokens, 16u);
+  EXPECT_EQ(second.prefilled_tokens, 14u);
+}
+
+TEST(Generate, what_a_recurrent_model_computes_again_is_not_reused) {
+  ToyEngine toy({.context = 256, .chunk = 64}, kToyTokens, {}, true, 1);
+  Session session = toy->new_session().value();
+  std::vector<Token> prompt(100, kA);
+  EXPECT_EQ(set_prompt(session, prompt).value(), 0u);
+  prompt.back() = kB;
+  const Generation answer = generate(*toy, session, prompt, kGreedy, {.max_tokens = 1}).value();
+  EXPECT_EQ(answer.reused_tokens, 64u) << "the state's checkpoint";
+  EXPECT_EQ(answer.prefilled_tokens, 36u);
+}
+
 TEST(Generate, a_second_turn_computes_only_what_is_new) {
   ToyEngine toy;
   say(toy, {kB, kC, kEos});

@@ -118,6 +118,7 @@ Result<void> Session::decode(Token token) {
 std::span<const float> Session::logits() const { return impl_->logits; }
 std::span<const Token> Session::tokens() const { return impl_->sequence->tokens(); }
 uint32_t Session::position() const { return impl_->sequence->size(); }
+uint32_t Session::computed() const { return impl_->sequence->computed(); }
 
 Result<Session> Session::fork() const {
   std::unique_ptr<Impl> copy;

@@ -39,7 +39,7 @@ SpeedLimit speed_limit(const ModelInfo& info, const ModelOptions& options) {
 }
 
 std::string speed_text(const Generation& generation, SpeedLimit& limit) {
-  std::string text = fmt::format("prefill {} tokens, {:.1f} tok/s", generation.prompt_tokens - generation.reused_tokens,
+  std::string text = fmt::format("prefill {} tokens, {:.1f} tok/s", generation.prefilled_tokens,
                                  generation.prefill_tokens_per_second());
   const double rate = generation.decode_tokens_per_second();
   if (rate == 0) return text;
