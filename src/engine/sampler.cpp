@@ -36,6 +36,15 @@ Extremes scan(std::span<const float> logits) {
   return result;
 }
 
+tl::unexpected<Error> broken_logits(std::span<const float> logits) {
+  const auto is_broken = [](float x) { return !(x <= kLargest); };
+  const auto first = std::find_if(logits.begin(), logits.end(), is_broken);
+  return fail(ErrorCode::kInternal,
+              "the model's result is unusable: {} of {} logits are not numbers or infinite (token {}'s is {}). Its "
+              "weights are damaged, or this backend computes them wrongly: try another copy or another backend",
+              std::count_if(logits.begin(), logits.end(), is_broken), logits.size(), first - logits.begin(), *first);
+}
+
 Token argmax(std::span<const float> logits, float best) {
   return Token(std::find(logits.begin(), logits.end(), best) - logits.begin());
 }
@@ -89,7 +98,7 @@ Result<Sampler> Sampler::create(SamplingOptions options, size_t vocabulary) {
 
 Result<Token> Sampler::sample(std::span<const float> logits) {
   if (logits.size() != vocabulary_) return invalid("the sampler expects {} logits, not {}", vocabulary_, logits.size());
-  if (scan(logits).broken) return Fail(ErrorCode::kInternal, "the model computed a logit that is NaN or infinite");
+  if (scan(logits).broken) return broken_logits(logits);
   logits = adjust(logits);
   const float best = scan(logits).best;
   if (best == -kInfinity) return invalid("no token may be chosen: every logit is -infinity");

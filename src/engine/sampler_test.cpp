@@ -92,7 +92,10 @@ TEST(Sampler, logits_that_are_no_numbers_are_an_error_not_token_0) {
     SamplingOptions options = plain();
     options.temperature = temperature;
     Sampler sampler = Sampler::create(options, 3).value();
-    EXPECT_EQ(sampler.sample(std::vector{1.0f, kNan, 2.0f}).error().code, ErrorCode::kInternal);
+    const Error error = sampler.sample(std::vector{1.0f, kNan, 2.0f}).error();
+    EXPECT_EQ(error.code, ErrorCode::kInternal);
+    EXPECT_NE(error.message.find("1 of 3 logits are not numbers or infinite (token 1's is nan)"), std::string::npos)
+        << error.message;
     EXPECT_EQ(sampler.sample(std::vector{kNan, kNan, kNan}).error().code, ErrorCode::kInternal);
     EXPECT_EQ(sampler.sample(std::vector{1.0f, kInf, 2.0f}).error().code, ErrorCode::kInternal);
     EXPECT_EQ(sampler.sample(std::vector{-kInf, -kInf, -kInf}).error().code, ErrorCode::kInvalidInput);
