@@ -56,8 +56,18 @@ typedef struct hc_engine_options {
   uint32_t chunk;      /* most prompt positions computed at once */
   uint32_t max_sessions;
   uint64_t kv_memory_limit;   /* bytes; 0: what `context` needs for max_sessions */
+  uint32_t rollback;          /* positions that hc_rewind goes back without recomputing, in sliding-window models */
   uint32_t state_checkpoints; /* recurrent models: earlier states that a session keeps, for rewinds */
+  bool mmap;                  /* map the file rather than read it into memory */
+  /* Called on the loading thread with the bytes of weights taken in so far and in all; NULL: never. */
+  void (*progress)(void* progress_user, uint64_t done, uint64_t total);
+  void* progress_user;
 } hc_engine_options;
+
+typedef struct hc_logit_bias {
+  hc_token token;
+  float bias; /* added to the logit; -INFINITY bans the token */
+} hc_logit_bias;
 
 /* Fields as honeycrisp::SamplingOptions. Start from hc_sampling_default(). */
 typedef struct hc_sampling {
@@ -68,6 +78,8 @@ typedef struct hc_sampling {
   float repeat_penalty;
   int32_t repeat_last_n;
   uint64_t seed;
+  const hc_logit_bias* logit_bias; /* [logit_bias_count]; NULL: none */
+  size_t logit_bias_count;
 } hc_sampling;
 
 /* "0.1.0" */

@@ -87,7 +87,9 @@ hc_engine_options hc_engine_options_default(void) {
   result.chunk = options.chunk;
   result.max_sessions = options.max_sessions;
   result.kv_memory_limit = options.kv_memory_limit;
+  result.rollback = options.rollback;
   result.state_checkpoints = options.state_checkpoints;
+  result.mmap = options.mmap;
   return result;
 }
 
@@ -105,7 +107,13 @@ hc_status hc_engine_load(const char* path, const hc_engine_options* options, hc_
       chosen.chunk = options->chunk;
       chosen.max_sessions = options->max_sessions;
       chosen.kv_memory_limit = options->kv_memory_limit;
+      chosen.rollback = options->rollback;
       chosen.state_checkpoints = options->state_checkpoints;
+      chosen.mmap = options->mmap;
+      if (options->progress != nullptr)
+        chosen.progress = [call = options->progress, user = options->progress_user](uint64_t done, uint64_t total) {
+          call(user, done, total);
+        };
     }
     HC_ASSIGN(auto engine, honeycrisp::Engine::load(path, chosen));
     *out = new hc_engine{std::move(engine)};
@@ -177,8 +185,15 @@ hc_status hc_rewind(hc_session* session, uint32_t position, hc_error* error) {
 
 hc_sampling hc_sampling_default(void) {
   const honeycrisp::SamplingOptions options;
-  return {options.temperature,    options.top_k,         options.top_p, options.min_p,
-          options.repeat_penalty, options.repeat_last_n, options.seed};
+  hc_sampling result = {};
+  result.temperature = options.temperature;
+  result.top_k = options.top_k;
+  result.top_p = options.top_p;
+  result.min_p = options.min_p;
+  result.repeat_penalty = options.repeat_penalty;
+  result.repeat_last_n = options.repeat_last_n;
+  result.seed = options.seed;
+  return result;
 }
 
 hc_status hc_sampler_new(const hc_engine* engine, const hc_sampling* sampling, hc_sampler** out, hc_error* error) {
@@ -192,6 +207,8 @@ hc_status hc_sampler_new(const hc_engine* engine, const hc_sampling* sampling, h
       options.repeat_penalty = sampling->repeat_penalty;
       options.repeat_last_n = sampling->repeat_last_n;
       options.seed = sampling->seed;
+      for (size_t i = 0; sampling->logit_bias != nullptr && i < sampling->logit_bias_count; ++i)
+        options.logit_bias.emplace_back(sampling->logit_bias[i].token, sampling->logit_bias[i].bias);
     }
     HC_ASSIGN(auto sampler, honeycrisp::Sampler::create(options, engine->engine->info().vocabulary));
     *out = new hc_sampler{std::move(sampler)};

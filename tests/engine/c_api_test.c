@@ -13,6 +13,10 @@
     }                                                                            \
   } while (0)
 
+static void count_progress(void* user, uint64_t done, uint64_t total) {
+  if (done <= total) ++*(int*)user;
+}
+
 int main(int argc, char** argv) {
   hc_error error;
   memset(&error, 0, sizeof error);
@@ -28,7 +32,17 @@ int main(int argc, char** argv) {
   options.kv_type = "f99";
   CHECK(hc_engine_load(argv[1], &options, &engine, &error) == HC_INVALID_INPUT);
   options.kv_type = "f32";
+  options.state_checkpoints = 100000;
+  CHECK(hc_engine_load(argv[1], &options, &engine, &error) == HC_INVALID_INPUT);
+  CHECK(strstr(error.message, "state_checkpoints") != NULL);
+  options.state_checkpoints = 2;
+  options.rollback = 16;
+  options.mmap = false;
+  int progress_calls = 0;
+  options.progress = count_progress;
+  options.progress_user = &progress_calls;
   CHECK(hc_engine_load(argv[1], &options, &engine, &error) == HC_OK);
+  CHECK(progress_calls > 0);
   CHECK(hc_engine_context(engine) == 64);
   const uint32_t vocabulary = hc_engine_vocabulary(engine);
   CHECK(vocabulary > 10);
@@ -55,6 +69,17 @@ int main(int argc, char** argv) {
   CHECK(hc_sample(sampler, first, &token, &error) == HC_OK);
   CHECK(token >= 0 && token < outside);
   CHECK(hc_sampler_accept(sampler, token, &error) == HC_OK);
+  hc_logit_bias bias = {outside, 1};
+  sampling.logit_bias = &bias;
+  sampling.logit_bias_count = 1;
+  hc_sampler* biased = NULL;
+  CHECK(hc_sampler_new(engine, &sampling, &biased, &error) == HC_INVALID_INPUT);
+  bias.token = token == 0 ? 1 : 0;
+  bias.bias = 1e30f;
+  CHECK(hc_sampler_new(engine, &sampling, &biased, &error) == HC_OK);
+  hc_token wanted = -1;
+  CHECK(hc_sample(biased, first, &wanted, &error) == HC_OK && wanted == bias.token);
+  hc_sampler_free(biased);
 
   CHECK(hc_decode(first, token, &error) == HC_OK);
   CHECK(hc_decode(second, token, &error) == HC_OK);
