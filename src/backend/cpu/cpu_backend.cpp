@@ -2,9 +2,12 @@
 
 #include "backend/cpu/executor.h"
 #include "base/cpu_count.h"
+#include "base/log.h"
 #include "base/text_escape.h"
 
+#include <algorithm>
 #include <fstream>
+#include <thread>
 
 namespace honeycrisp::backend {
 namespace cpu {
@@ -64,7 +67,13 @@ class CpuBackend final : public Backend {
     HC_ASSIGN(const Isa* isa, chosen_isa());
     if (options.threads > kMostThreads)
       return invalid("{} threads are more than the limit of {}", options.threads, kMostThreads);
-    return Setup{isa, options.threads != 0 ? options.threads : usable_cores()};
+    const uint32_t cores = usable_cores();
+    if (options.threads > 2 * cores || options.threads > std::max(cores, std::thread::hardware_concurrency()))
+      log_warning(
+          "{} threads are more than this machine runs at once ({} cores may be used): they will wait for each "
+          "other and be slow",
+          options.threads, cores);
+    return Setup{isa, options.threads != 0 ? options.threads : cores};
   }
 };
 
