@@ -77,7 +77,8 @@ class Session {
 
   /// Computes prompt tokens after the current end, in chunks. Afterwards logits() belongs to the last one.
   /// Errors: kContextFull (with both numbers, before anything is computed), kInvalidInput for an id outside the
-  /// vocabulary, kOutOfMemory; the session is then as it was. `should_stop` is asked before each chunk; true ends with
+  /// vocabulary, kOutOfMemory; the session is then as it was. `should_stop` is asked before each chunk, or
+  /// about four times a second if chunks take longer (but not more often than every 64 positions); true ends with
   /// kCancelled and keeps what was computed.
   Result<void> append(std::span<const Token> tokens, const std::function<bool()>& should_stop = {});
   /// The same, and the logits of every given token: out is [tokens][vocabulary].

@@ -4,6 +4,7 @@
 
 #include "engine/internals.h"
 #include "engine/kv_cache.h"
+#include "engine/pace.h"
 #include "engine/sequence.h"
 #include "engine/stepper.h"
 
@@ -45,6 +46,7 @@ struct Engine::Impl {
   std::unique_ptr<backend::Executor> executor;  // reads parts.model.program
   std::optional<engine::KvCache> cache;
   std::optional<engine::Stepper> stepper;
+  engine::Pace pace;  // of batches that may be stopped
 
  private:
   Result<void> check(const Intake& intake) const;

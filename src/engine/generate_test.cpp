@@ -1,5 +1,6 @@
 // The generation loop over a toy model that says what a script tells it to: endings, text at token boundaries, stop
 // strings, limits, prefix reuse; and sessions over the toy.
+#include "engine/pace.h"
 #include "engine/stop_strings.h"
 #include "engine/testing/toy_engine.h"
 #include <honeycrisp/generate.h>
@@ -279,6 +280,20 @@ TEST(Session, is_asked_whether_to_stop_before_each_chunk_and_not_after_the_last)
   EXPECT_TRUE(session.append(std::vector<Token>(16, kA), [&] { return ++asked > 2; }));
   EXPECT_EQ(asked, 2);
   EXPECT_FALSE(session.logits().empty());
+}
+
+TEST(Pace, batches_fit_a_quarter_of_a_second_or_are_64_rows) {
+  Pace pace;
+  EXPECT_EQ(pace.rows(512), 64u);
+  EXPECT_EQ(pace.rows(8), 8u);
+  pace.measured(64, 0.064);
+  EXPECT_EQ(pace.rows(512), 192u) << "whole pages of the 250 that fit";
+  pace.measured(10, 10);
+  EXPECT_EQ(pace.rows(512), 192u) << "a rest says nothing";
+  pace.measured(192, 0);
+  EXPECT_EQ(pace.rows(512), 512u);
+  pace.measured(512, 100);
+  EXPECT_EQ(pace.rows(512), 64u);
 }
 
 TEST(Session, threads_with_sessions_of_their_own_do_not_disturb_each_other) {

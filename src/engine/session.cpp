@@ -4,6 +4,7 @@
 #include "engine/engine_impl.h"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 
 namespace honeycrisp {
@@ -84,7 +85,14 @@ Result<void> Engine::Impl::compute(std::span<const Work> works, const std::funct
   while (std::any_of(works.begin(), works.end(), is_missing)) {
     if (should_stop && should_stop()) return fail(ErrorCode::kCancelled, "stopped while the prompt was being computed");
     const std::lock_guard lock(mutex);
-    HC_TRY(stepper->step(works));
+    if (!should_stop) {
+      HC_TRY(stepper->step(works));
+      continue;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    HC_TRY(stepper->step(works, pace.rows(stepper->chunk())));
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    pace.measured(stepper->last_rows(), taken.count());
   }
   return {};
 }

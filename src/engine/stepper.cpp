@@ -37,9 +37,9 @@ Result<void> Stepper::reserve_states(std::span<const Work> works) {
   return cache_->states.ensure(uint32_t(n), cache_->budget);
 }
 
-void Stepper::plan(std::span<const Work> works) {
+void Stepper::plan(std::span<const Work> works, uint32_t most_rows) {
   parts_.clear();
-  uint64_t rows_left = shape_.chunk;
+  uint64_t rows_left = std::min(shape_.chunk, most_rows);
   uint64_t logits_left = std::max<uint64_t>(1, kMaxScratchBytes / sizeof(float) / shape_.table_rows);
   for (const Work& work : works) {
     const uint32_t begin = work.sequence->computed();
@@ -54,8 +54,8 @@ void Stepper::plan(std::span<const Work> works) {
   }
 }
 
-Result<bool> Stepper::step(std::span<const Work> works) {
-  plan(works);
+Result<bool> Stepper::step(std::span<const Work> works, uint32_t most_rows) {
+  plan(works, most_rows);
   if (parts_.empty()) return false;
   Unfinished unfinished{parts_};
   HC_TRY(compute(unfinished));

@@ -31,9 +31,11 @@ class Stepper {
 
   /// Reserves the memory that all of the work takes at least, so that a lack of it shows before anything is computed.
   Result<void> reserve(std::span<const Work> works);
-  /// Computes one batch, in the order of the list. False once nothing is missing. On an error nothing counts as
-  /// computed that did not before; batches that ran earlier stay.
-  Result<bool> step(std::span<const Work> works);
+  /// Computes one batch of at most `most_rows`, in the order of the list. False once nothing is missing. On an error
+  /// nothing counts as computed that did not before; batches that ran earlier stay.
+  Result<bool> step(std::span<const Work> works, uint32_t most_rows = UINT32_MAX);
+  uint32_t chunk() const { return shape_.chunk; }
+  uint32_t last_rows() const { return uint32_t(rows_.size()); }  // of the last batch
 
  private:
   struct Part {
@@ -50,7 +52,7 @@ class Stepper {
     }
   };
   Result<void> reserve_states(std::span<const Work> works);
-  void plan(std::span<const Work> works);
+  void plan(std::span<const Work> works, uint32_t most_rows);
   Result<void> compute(Unfinished& unfinished);
   std::span<float> logits_target(uint64_t n_rows);
   void deliver_logits() const;

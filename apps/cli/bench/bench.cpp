@@ -96,7 +96,7 @@ class Bench {
       const std::vector<Token> tokens = make_tokens(options_.prompt);
       if (run != 0) HC_TRY(measure_ceilings(test));
       const auto start = Clock::now();
-      HC_TRY(sessions[0].append(tokens, options_.should_stop));
+      HC_TRY(sessions[0].append(tokens));  // whole chunks: one that may be stopped is cut
       if (run != 0) test.tokens_per_second.values.push_back(options_.prompt / seconds_since(start));
       advance(options_.prompt);
     }
@@ -104,7 +104,7 @@ class Bench {
     if (options_.ops) {
       HC_ASSIGN(std::vector<Session> sessions, make_sessions(1));
       const std::vector<Token> tokens = make_tokens(options_.prompt);
-      HC_TRY(profile(test, chunks(), [&] { return sessions[0].append(tokens, options_.should_stop); }));
+      HC_TRY(profile(test, chunks(), [&] { return sessions[0].append(tokens); }));
     }
     report_.tests.push_back(std::move(test));
     return {};
