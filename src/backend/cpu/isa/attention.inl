@@ -76,28 +76,45 @@ HC_INLINE QueryGroup<kQueries> group_at(const AttendChunkArgs& a, uint32_t query
   return g;
 }
 
-/// Scores of a group at the 16 positions of a tile.
-template <class Cache, int kQueries>
-HC_INLINE void score_tile(const AttendChunkArgs& a, const float* q, const QueryGroup<kQueries>& g, uint32_t t,
-                          float* scores) {
+/// Scores of a group at the 16 positions of each of kTiles tiles, of one page.
+template <class Cache, int kQueries, int kTiles>
+HC_INLINE void score_tiles(const AttendChunkArgs& a, const float* q, const QueryGroup<kQueries>& g, uint32_t t,
+                           float* scores) {
   constexpr uint32_t kTilesPerPage = kPositionsPerPage / kLanes;
   const uint8_t* tile = a.key_pages[t / kTilesPerPage] + (t % kTilesPerPage) * a.key_tile_bytes;
-  Floats s[kQueries];
-#pragma GCC unroll 8
-  for (int i = 0; i < kQueries; ++i) s[i] = broadcast(0.0f);
+  Floats s[kTiles * kQueries];
+#pragma GCC unroll 16
+  for (int i = 0; i < kTiles * kQueries; ++i) s[i] = broadcast(0.0f);
   for (uint32_t d = 0; d < a.key_dim; ++d, q += kQueries) {
-    const Floats k = Cache::key(tile, a.key_dim, d);
+#pragma GCC unroll 4
+    for (int b = 0; b < kTiles; ++b) {
+      const Floats k = Cache::key(tile + size_t(b) * a.key_tile_bytes, a.key_dim, d);
 #pragma GCC unroll 8
-    for (int i = 0; i < kQueries; ++i) s[i] = fma(broadcast(q[i]), k, s[i]);
+      for (int i = 0; i < kQueries; ++i) s[b * kQueries + i] = fma(broadcast(q[i]), k, s[b * kQueries + i]);
+    }
   }
+#pragma GCC unroll 4
+  for (int b = 0; b < kTiles; ++b) {
 #pragma GCC unroll 8
-  for (int i = 0; i < kQueries; ++i)
-    store(scores + i * int(kChunkPositions) + t * kLanes, mul(s[i], broadcast(g.scale[i])));
+    for (int i = 0; i < kQueries; ++i)
+      store(scores + i * int(kChunkPositions) + (t + uint32_t(b)) * kLanes,
+            mul(s[b * kQueries + i], broadcast(g.scale[i])));
+  }
+}
+
+template <class Cache, int kQueries>
+HC_INLINE void score(const AttendChunkArgs& a, const float* q, const QueryGroup<kQueries>& g, float* scores) {
+  constexpr int kTiles = kMostSums / kQueries < 4 ? kMostSums / kQueries : 4;
+  const uint32_t first = g.some_first / kLanes, end = (g.some_last + kLanes - 1) / kLanes;
+  uint32_t t = first;
+  for (; t < end && t % kTiles != 0; ++t) score_tiles<Cache, kQueries, 1>(a, q, g, t, scores);
+  for (; t + kTiles <= end; t += kTiles) score_tiles<Cache, kQueries, kTiles>(a, q, g, t, scores);
+  for (; t < end; ++t) score_tiles<Cache, kQueries, 1>(a, q, g, t, scores);
   if (a.softcap == 0) return;
-  for (int i = 0; i < kQueries; ++i) {
-    float* p = scores + i * int(kChunkPositions) + t * kLanes;
-    store(p, soft_cap(load(p), a.softcap));
-  }
+  for (int i = 0; i < kQueries; ++i)
+    for (float *p = scores + i * int(kChunkPositions) + first * kLanes, *last = p + (end - first) * kLanes; p < last;
+         p += kLanes)
+      store(p, soft_cap(load(p), a.softcap));
 }
 
 /// Scores of one query become exponentials; writes their maximum and sum. Lanes outside [first, last) become 0.
@@ -119,38 +136,58 @@ HC_INLINE void softmax_part(float* s, uint32_t first, uint32_t last, float* out)
   out[1] = sum(total);
 }
 
-/// Σ p · V for 16 elements of a group, each query over its own positions in order.
-template <class Cache, int kQueries>
+/// Σ p · V for kBlocks · 16 elements of a group, each query over its own positions in order.
+template <class Cache, int kQueries, int kBlocks>
 HC_INLINE void weigh_values(const AttendChunkArgs& a, const float* p, const QueryGroup<kQueries>& g, uint32_t d) {
-  Floats acc[kQueries];
-#pragma GCC unroll 8
-  for (int i = 0; i < kQueries; ++i) acc[i] = broadcast(0.0f);
-  const auto value = [&](uint32_t j) __attribute__((always_inline)) {
+  Floats acc[kBlocks * kQueries];
+#pragma GCC unroll 16
+  for (int i = 0; i < kBlocks * kQueries; ++i) acc[i] = broadcast(0.0f);
+  const auto value = [&](uint32_t j, int block) __attribute__((always_inline)) {
     const uint8_t* position = a.value_pages[j / kPositionsPerPage] + (j % kPositionsPerPage) * a.value_position_bytes;
-    return Cache::value(position, a.value_dim, d);
+    return Cache::value(position, a.value_dim, d + uint32_t(block) * kLanes);
   };
+  const auto weight = [&](uint32_t j, int i)
+                          __attribute__((always_inline)) { return broadcast(p[i * int(kChunkPositions) + int(j)]); };
   // A selection, not a weight of 0: what a later row has put there may be no number.
   const auto for_some = [&](uint32_t first, uint32_t last) __attribute__((always_inline)) {
     for (uint32_t j = first; j < last; ++j) {
-      const Floats v = value(j), at = broadcast(float(j));
+      const Floats at = broadcast(float(j));
+#pragma GCC unroll 4
+      for (int b = 0; b < kBlocks; ++b) {
+        const Floats v = value(j, b);
 #pragma GCC unroll 8
-      for (int i = 0; i < kQueries; ++i) {
-        const Floats sum = fma(broadcast(p[i * int(kChunkPositions) + int(j)]), v, acc[i]);
-        const Floats from = select_less(at, broadcast(float(g.first[i])), acc[i], sum);
-        acc[i] = select_less(at, broadcast(float(g.last[i])), from, acc[i]);
+        for (int i = 0; i < kQueries; ++i) {
+          Floats& sum = acc[b * kQueries + i];
+          const Floats from = select_less(at, broadcast(float(g.first[i])), sum, fma(weight(j, i), v, sum));
+          sum = select_less(at, broadcast(float(g.last[i])), from, sum);
+        }
       }
     }
   };
   for_some(g.some_first, g.all_first);
   for (uint32_t j = g.all_first; j < g.all_last; ++j) {
-    const Floats v = value(j);
+#pragma GCC unroll 4
+    for (int b = 0; b < kBlocks; ++b) {
+      const Floats v = value(j, b);
 #pragma GCC unroll 8
-    for (int i = 0; i < kQueries; ++i) acc[i] = fma(broadcast(p[i * int(kChunkPositions) + int(j)]), v, acc[i]);
+      for (int i = 0; i < kQueries; ++i) acc[b * kQueries + i] = fma(weight(j, i), v, acc[b * kQueries + i]);
+    }
   }
   for_some(g.all_last, g.some_last);
 #pragma GCC unroll 8
-  for (int i = 0; i < kQueries; ++i)
-    if (g.first[i] < g.last[i]) store(g.out[i] + kLanes + d, acc[i]);
+  for (int i = 0; i < kQueries; ++i) {
+    if (g.first[i] >= g.last[i]) continue;
+#pragma GCC unroll 4
+    for (int b = 0; b < kBlocks; ++b) store(g.out[i] + kLanes + d + uint32_t(b) * kLanes, acc[b * kQueries + i]);
+  }
+}
+
+template <class Cache, int kQueries>
+HC_INLINE void weigh(const AttendChunkArgs& a, const float* p, const QueryGroup<kQueries>& g) {
+  constexpr int kBlocks = kMostSums / kQueries < 4 ? kMostSums / kQueries : 4;
+  uint32_t d = 0;
+  for (; d + kBlocks * kLanes <= a.value_dim; d += kBlocks * kLanes) weigh_values<Cache, kQueries, kBlocks>(a, p, g, d);
+  for (; d < a.value_dim; d += kLanes) weigh_values<Cache, kQueries, 1>(a, p, g, d);
 }
 
 template <class Cache, int kQueries>
@@ -159,11 +196,10 @@ static void attend_queries(const AttendChunkArgs& a, uint32_t query) {
   if (g.some_first >= g.some_last) return;
   const float* q = a.queries + size_t(query) * a.key_dim;
   float* scores = a.scores + size_t(query) * kChunkPositions;
-  for (uint32_t t = g.some_first / kLanes; t * kLanes < g.some_last; ++t)
-    score_tile<Cache, kQueries>(a, q, g, t, scores);
+  score<Cache, kQueries>(a, q, g, scores);
   for (int i = 0; i < kQueries; ++i)
     if (g.first[i] < g.last[i]) softmax_part(scores + i * int(kChunkPositions), g.first[i], g.last[i], g.out[i]);
-  for (uint32_t d = 0; d < a.value_dim; d += kLanes) weigh_values<Cache, kQueries>(a, scores, g, d);
+  weigh<Cache, kQueries>(a, scores, g);
 }
 
 template <class Cache>

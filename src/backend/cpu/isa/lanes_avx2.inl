@@ -1,6 +1,8 @@
 // Sixteen lanes as two 256-bit registers: AVX2, FMA, F16C.
 /// Queries that attention sums up together: two registers each, of 16.
 constexpr int kMostQueries = 4;
+/// Sums that attention has in registers at the same time.
+constexpr int kMostSums = 4;
 
 struct Floats {
   __m256 a, b;

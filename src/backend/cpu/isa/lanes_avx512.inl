@@ -1,6 +1,8 @@
 // Sixteen lanes as one 512-bit register: AVX-512 F, BW, VL, DQ.
 /// Queries that attention sums up together: of 32 registers.
 constexpr int kMostQueries = 8;
+/// Sums that attention has in registers at the same time.
+constexpr int kMostSums = 16;
 
 struct Floats {
   __m512 a;

@@ -4,6 +4,8 @@ using std::bit_cast;
 
 /// Queries that attention sums up together: as good as any number.
 constexpr int kMostQueries = 4;
+/// Sums that attention has in registers at the same time.
+constexpr int kMostSums = 4;
 
 struct Floats {
   float v[16];
