@@ -45,10 +45,10 @@ Result<Mixture> read_mixture(const HyperParameters& hyper, const Config& c, cons
   for (uint32_t i = 0; i < c.n_layers; ++i)
     if (m.top_k[i] > m.n_experts[i])
       return invalid("{}: {} of {} experts (layer {})", hyper.key("expert_used_count"), m.top_k[i], m.n_experts[i], i);
-  // Older files state only the width of all chosen experts together.
-  const bool divided = c.ffn_width[0] != 0 && c.ffn_width[0] % m.top_k[0] == 0;
+  const uint32_t parts = kind.common_width ? 1 : m.top_k[0];  // of feed_forward_length, in files without the key
+  const bool divides = c.ffn_width[0] != 0 && c.ffn_width[0] % parts == 0;
   HC_ASSIGN(m.hidden, hyper.per_layer("expert_feed_forward_length", c.n_layers, 1, kMaxHidden,
-                                      divided ? std::optional(c.ffn_width[0] / m.top_k[0]) : std::nullopt));
+                                      divides ? std::optional(c.ffn_width[0] / parts) : std::nullopt));
   if (kind.shared) {
     HC_ASSIGN(m.shared_hidden, hyper.per_layer("expert_shared_feed_forward_length", c.n_layers, 1, kMaxHidden,
                                                c.ffn_width[0] != 0 ? std::optional(c.ffn_width[0]) : std::nullopt));

@@ -18,6 +18,8 @@ struct MixtureKind {
   bool normalised = true;  // the chosen weights sum to 1; `expert_weights_norm` decides where a file has it
   bool biases = false;     // of the router and of all experts
   bool shared = false;     // a shared expert with a gate of its own
+  // Where experts have no width of their own, feed_forward_length is that of one expert, not of all chosen together.
+  bool common_width = false;
 };
 
 struct Mixture {

@@ -21,7 +21,7 @@ constexpr Family kFamilies[] = {
     {"gemma4", build_gemma4, true},        // Gemma 4 (text): dense, E, A4B
     {"gpt-oss", build_gpt_oss, true},      // gpt-oss-20b, gpt-oss-120b
     {"granite", build_granite},            // Granite 3.x and 4.x, dense
-    {"llama", build_llama},                // Llama 2, 3.x; Mistral 7B, Nemo, Small; SmolLM2; TinyLlama
+    {"llama", build_llama, true},          // Llama 2, 3.x; Mistral 7B, Nemo, Small; Mixtral; SmolLM2; TinyLlama
     {"mistral3", build_mistral3},          // Mistral Small 3.1, 3.2; Ministral 3
     {"olmo2", build_olmo2},                // OLMo 2, OLMo 3
     {"phi3", build_phi3},                  // Phi-3, Phi-3.5 (mini, medium), Phi-4, Phi-4-mini

@@ -18,12 +18,12 @@ def kept(window):
 
 
 class RealSizes(Case):
-    def inspect(self, model, context, *arguments):
+    def inspect(self, model, context, *arguments, backend="cpu"):
         """The report of a sparse file, checked for time and memory."""
         path = self.folder / "model.gguf"
         model.write(path)
         self.assertLess(path.stat().st_blocks * 512, 0.01 * GB, "a file system with holes is needed")
-        process = subprocess.Popen([BINARY, "inspect", str(path), "--context", str(context), "--backend", "reference",
+        process = subprocess.Popen([BINARY, "inspect", str(path), "--context", str(context), "--backend", backend,
                                     *arguments], stdout=subprocess.PIPE, env=self.env)
         output = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
@@ -37,7 +37,7 @@ class RealSizes(Case):
 
     def report(self, model, context, layers, ops):
         """The same as JSON, with what holds for every model: ops of each kind, and the whole file accounted for."""
-        report = json.loads(self.inspect(model, context, "--json"))
+        report = json.loads(self.inspect(model, context, "--json", backend="reference"))
         self.assertIsNone(report["program_error"])
         self.assertEqual(report["model"]["layers"], layers)
         counts = {}

@@ -13,7 +13,6 @@ namespace {
 using test_support::golden_path;
 using test_support::GoldenFamily;
 
-constexpr double kCpuBar = 5e-5;
 constexpr size_t kChunks[] = {1, 2, 3, 7, 512};
 
 class GoldenFamilies : public ::testing::TestWithParam<GoldenFamily> {
@@ -55,7 +54,7 @@ TEST_P(CpuFamilies, logits_agree_with_transformers) {
   ASSERT_TRUE(runner.ok());
   const double error = relative_error(runner.all_logits(tokens_, 512), expected_);
   std::printf("%s: relative error %.2e\n", name_.c_str(), error);
-  EXPECT_LT(error, kCpuBar);
+  EXPECT_LT(error, GetParam().cpu_bar);
 }
 
 TEST_P(CpuFamilies, chunks_and_threads_have_the_same_bits) {

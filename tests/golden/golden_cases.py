@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 
 @dataclass
 class Case:
@@ -21,6 +23,7 @@ class Case:
     weight_scale: float = 1.0  # of matrices, relative to 1/sqrt(inputs)
     adjust: Callable | None = None  # (model, generator): further changes of the random weights
     tokens: int = 48  # positions
+    expert_type: str | None = None  # of the experts' tensors in the file, whose weights must be exact in it
 
 
 # Rotary factors grow along a head, as published ones do.
@@ -52,6 +55,20 @@ def _adjust_delta(model, generator):
             parameter.uniform_(0.01, 3, generator=generator).log_()
         elif name.endswith("linear_attn.norm.weight"):
             parameter.add_(1)
+
+
+# Experts' weights that MXFP4 holds exactly: a power of two for each 32 inputs, times one of fifteen values.
+def _adjust_gpt_oss(model, generator):
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    for name, parameter in model.named_parameters():
+        if name.endswith(("gate_up_proj", "down_proj")):
+            experts, inputs, outputs = parameter.shape
+            blocks = parameter.reshape(experts, inputs // 32, 32, outputs)
+            scale = 2 ** (torch.log2(blocks.abs().amax(2, keepdim=True)).floor() - 2)
+            nearest = ((blocks / scale).abs()[..., None] - values).abs().argmin(-1)
+            parameter.copy_((values[nearest] * blocks.sign() * scale).reshape(parameter.shape))
+        elif name.endswith(("bias", "sinks")):
+            parameter.mul_(3)
 
 
 def _adjust_gemma4(model, generator):
@@ -154,6 +171,20 @@ CASES: dict[str, Case] = {
         dict(_DELTA, linear_num_value_heads=6,
              layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"]),
         norm_mean=0.0, adjust=_adjust_delta),
+    "mixtral": Case(
+        "Mixtral: Llama with experts as wide as feed_forward_length",
+        "MixtralForCausalLM", "MixtralConfig",
+        dict(_TEXT, hidden_size=72, num_attention_heads=3, num_key_value_heads=1, head_dim=32, intermediate_size=40,
+             num_hidden_layers=2, num_local_experts=5, num_experts_per_tok=2, rope_theta=10000.0, sliding_window=None)),
+    "gptoss-mxfp4": Case(
+        "gpt-oss with experts in MXFP4, weights exact in it; more than a page of positions",
+        "GptOssForCausalLM", "GptOssConfig",
+        dict(_TEXT, rms_norm_eps=1e-5, hidden_size=96, num_attention_heads=5, num_key_value_heads=1, head_dim=32,
+             intermediate_size=64, num_hidden_layers=3, num_local_experts=6, num_experts_per_tok=4, sliding_window=16,
+             layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+             rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0,
+                              "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 4096}),
+        adjust=_adjust_gpt_oss, tokens=80, expert_type="MXFP4"),
     "gemma4-moe": Case(
         "Gemma 4 with experts beside the dense block, V is K on the full layer",
         "Gemma4ForCausalLM", "Gemma4TextConfig",

@@ -98,7 +98,7 @@ def golden_logits(case: Case, model: torch.nn.Module, tokens: np.ndarray) -> np.
             return precise(ids, use_cache=False).logits[0].numpy()
 
 
-def convert(llama_cpp: Path, folder: Path, target: Path) -> None:
+def convert(llama_cpp: Path, folder: Path, target: Path, expert_type: str | None) -> None:
     """llama.cpp's converter, with a tokenizer of kind "none" (these models have no text)."""
     for path in (llama_cpp / "gguf-py", llama_cpp):
         sys.path.insert(0, str(path))
@@ -117,7 +117,13 @@ def convert(llama_cpp: Path, folder: Path, target: Path) -> None:
             if "add_vocab_size" not in _names_in(type(writer), "set_gguf_parameters"):
                 writer.gguf_writer.add_vocab_size(writer.hparams["vocab_size"])
 
+        def forced_type(name, new_name, bid, n_dims, plain=writer.tensor_force_quant):
+            if expert_type is not None and new_name.endswith("_exps.weight"):
+                return gguf.GGMLQuantizationType[expert_type]
+            return plain(name, new_name, bid, n_dims)
+
         writer.set_vocab = without_tokenizer
+        writer.tensor_force_quant = forced_type
         converter.write()
 
 
@@ -140,7 +146,7 @@ def make(name: str, llama_cpp: Path, out: Path) -> None:
         # Gemma's converter counts the tokens of this file.
         tokenizer = {"model": {"vocab": {str(i): i for i in range(vocabulary)}}, "added_tokens": []}
         Path(folder, "tokenizer.json").write_text(json.dumps(tokenizer))
-        convert(llama_cpp, Path(folder), out / f"{name}.gguf")
+        convert(llama_cpp, Path(folder), out / f"{name}.gguf", case.expert_type)
     (out / f"{name}.tokens.txt").write_text(" ".join(map(str, tokens)))
     logits.astype("<f4").tofile(out / f"{name}.logits.f32")
     size = (out / f"{name}.gguf").stat().st_size

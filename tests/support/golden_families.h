@@ -12,6 +12,7 @@ namespace honeycrisp::test_support {
 struct GoldenFamily {
   const char* name;             // <name>.gguf, <name>.tokens.txt, <name>.logits.f32
   double reference_bar = 1e-5;  // relative error of all logits on `reference`: three times an independent pass in f32
+  double cpu_bar = 5e-5;        // the same on `cpu`; wider where weights of few bits meet activations of 16
   uint32_t context = 0;         // to load it for (0: the trained one); chooses long-rope factors
   bool narrow_heads = false;    // heads that are no whole q8_0 block, so that such a cache is refused
 
@@ -41,9 +42,17 @@ inline constexpr GoldenFamily kGoldenFamilies[] = {
 
 /// Families whose ops the CUDA backend does not run yet: they move up when it does.
 inline constexpr GoldenFamily kFamiliesBeyondCuda[] = {
-    {.name = "mistral3"},     {.name = "qwen3moe"},   {.name = "qwen2moe", .narrow_heads = true},
-    {.name = "qwen3moe-all"}, {.name = "qwen3next"},  {.name = "qwen35"},
-    {.name = "qwen35moe"},    {.name = "gemma4-moe"}, {.name = "gptoss"},
+    {.name = "mistral3"},
+    {.name = "qwen3moe"},
+    {.name = "qwen2moe", .narrow_heads = true},
+    {.name = "qwen3moe-all"},
+    {.name = "qwen3next"},
+    {.name = "qwen35"},
+    {.name = "qwen35moe"},
+    {.name = "gemma4-moe"},
+    {.name = "gptoss"},
+    {.name = "gptoss-mxfp4", .cpu_bar = 2e-4},
+    {.name = "mixtral"},
 };
 
 inline std::string golden_path(std::string_view name, std::string_view suffix) {

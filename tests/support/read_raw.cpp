@@ -89,9 +89,11 @@ RawGguf read_raw(const std::string& path) {
   const uint64_t data = (cursor.position() + file.alignment - 1) / file.alignment * file.alignment;
   for (uint64_t i = 0; i < n_tensors; ++i) {
     RawTensor& tensor = file.tensors[i];
-    if (tensor.type != 0) die("a tensor that is not F32");
-    uint64_t size = sizeof(float);
+    constexpr uint32_t kF32 = 0, kMxfp4 = 39;
+    if (tensor.type != kF32 && tensor.type != kMxfp4) die("a tensor that is neither F32 nor MXFP4");
+    uint64_t size = 1;
     for (const uint64_t dim : tensor.dims) size *= dim;
+    size = tensor.type == kF32 ? size * sizeof(float) : size / 32 * 17;
     if (data + offsets[i] > bytes.size() || size > bytes.size() - data - offsets[i]) die("a tensor past the end");
     tensor.data = bytes.substr(data + offsets[i], size);
   }
