@@ -116,6 +116,8 @@ const std::vector<Fault>& faults() {
        [](Program& p) { p.steps.insert(p.steps.begin() + kAttendStep, p.steps[kAttendStep]); }},
       {"cache_read_before_appended", "is read before it was appended to",
        [](Program& p) { op<Attend>(p, kAttendStep).k = op<Attend>(p, kAttendStep).v = std::nullopt; }},
+      {"temperature_without_a_period", "temperature 0.1 every 0 positions",
+       [](Program& p) { op<Attend>(p, kAttendStep).temperature = {.beta = 0.1, .period = 0}; }},
       {"window_wider_than_the_cache", "is wider than the cache's 8",
        [](Program& p) {
          p.caches[0].window = 8;

@@ -143,6 +143,11 @@ std::vector<OpCase> attend_cases() {
          });
        },
        300},
+      {"attend_temperature_by_position",
+       [](TinyProgram& t) {
+         t.attention([](TinyProgram&, Attend& a) { a.temperature = {.beta = 0.5, .period = 10}; });
+       },
+       80},
       {"attend_output_gate", [](TinyProgram& t) { t.attention([](TinyProgram&, Attend& a) { a.output_gate = true; }); },
        80},
       {"attend_reading_another_layer",
