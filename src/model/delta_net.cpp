@@ -50,6 +50,38 @@ DeltaBuffers make_delta_buffers(Builder& builder, const DeltaShape& s) {
           builder.buffer("delta_out", s.values())};
 }
 
+namespace {
+
+// An early converter's ssm_in holds the rows of q, k, v and z key head by key head: [q | k | v of its value heads | z
+// of theirs]. One step per key head puts them where the others expect them.
+Result<void> add_interleaved(Builder& builder, const Config& c, const DecoderBuffers& buffers,
+                             const DeltaBuffers& delta_buffers, uint32_t layer, const DeltaShape& s,
+                             const program::Norm& norm) {
+  const uint32_t keys = s.key_dim, values = s.heads_per_key() * s.value_dim;
+  HC_ASSIGN(const Matrix all,
+            builder.matrix(layer_name(layer, "ssm_in.weight"), c.width, uint64_t{s.channels()} + s.values()));
+  uint32_t row = 0;
+  for (uint32_t head = 0; head < s.n_key_heads; ++head) {
+    program::Project project{builder.whole(buffers.x), norm, {}, {}, {}};
+    program::Store store;
+    const auto add = [&](uint32_t column, uint32_t rows) {
+      project.matrices.push_back({all.weight, row, rows});
+      project.biases.emplace_back();
+      store.outs.push_back({delta_buffers.in, column, rows});
+      row += rows;
+    };
+    add(head * keys, keys);
+    add(s.keys() + head * keys, keys);
+    add(2 * s.keys() + head * values, values);
+    add(s.channels() + head * values, values);
+    project.ending = std::move(store);
+    builder.step(layer_name(layer, fmt::format("delta_in.{}", head)), layer, std::move(project));
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<void> add_delta_net(Builder& builder, const Config& c, const DecoderBuffers& buffers,
                            const DeltaBuffers& delta_buffers, uint32_t layer, const DeltaShape& s) {
   const auto name = [&](const char* suffix) { return layer_name(layer, suffix); };
@@ -73,11 +105,12 @@ Result<void> add_delta_net(Builder& builder, const Config& c, const DecoderBuffe
     store.outs.push_back(out);
     return {};
   };
-  if (builder.has(name("ssm_in.weight")))
-    return unsupported("tensor '{}': this layout is of an early converter and not supported; convert the model again",
-                       name("ssm_in.weight"));
-  HC_TRY(add("attn_qkv.weight", d.qkv));
-  HC_TRY(add("attn_gate.weight", d.z));
+  if (s.order == HeadOrder::kGrouped && builder.has_in_layers(name("ssm_in.weight"))) {
+    HC_TRY(add_interleaved(builder, c, buffers, delta_buffers, layer, s, *project.input_norm));
+  } else {
+    HC_TRY(add("attn_qkv.weight", d.qkv));
+    HC_TRY(add("attn_gate.weight", d.z));
+  }
   if (s.order == HeadOrder::kTiled) {
     d.gate_run = d.gate_stride = s.n_heads;
     d.alpha = columns(gates, s.n_heads);

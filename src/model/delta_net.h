@@ -43,7 +43,7 @@ struct DeltaBuffers {
 };
 DeltaBuffers make_delta_buffers(Builder& builder, const DeltaShape& shape);
 
-/// attn_norm → attn_qkv, attn_gate, ssm_alpha, ssm_beta → delta rule → ssm_out → residual.
+/// attn_norm → attn_qkv, attn_gate (or ssm_in), ssm_alpha, ssm_beta (or ssm_ba) → delta rule → ssm_out → residual.
 Result<void> add_delta_net(Builder& builder, const Config& config, const DecoderBuffers& buffers,
                            const DeltaBuffers& delta_buffers, uint32_t layer, const DeltaShape& shape);
 

@@ -38,6 +38,44 @@ void fuse_qkv(RawGguf& file) {
     }
 }
 
+/// q, k, v and z key head by key head, as an early converter had them.
+void interleave_delta_inputs(RawGguf& file) {
+  constexpr uint64_t kWidth = 56, kKeyHeads = 2, kKeys = 16, kValues = 2 * 24;  // of each key head
+  for (const int layer : {0, 1, 2}) {
+    const std::string block = "blk." + std::to_string(layer) + ".";
+    const std::string qkv = file.tensor(block + "attn_qkv.weight").data,
+                      z = file.tensor(block + "attn_gate.weight").data;
+    RawTensor in{block + "ssm_in.weight", 0, {kWidth, 2 * kKeyHeads * (kKeys + kValues)}, "", {}, {}};
+    const auto add = [&](const std::string& from, uint64_t row, uint64_t rows) {
+      in.data += from.substr(row * kWidth * sizeof(float), rows * kWidth * sizeof(float));
+    };
+    for (uint64_t head = 0; head < kKeyHeads; ++head) {
+      add(qkv, head * kKeys, kKeys);
+      add(qkv, (kKeyHeads + head) * kKeys, kKeys);
+      add(qkv, 2 * kKeyHeads * kKeys + head * kValues, kValues);
+      add(z, head * kValues, kValues);
+    }
+    file.remove_tensor(block + "attn_qkv.weight");
+    file.remove_tensor(block + "attn_gate.weight");
+    file.tensors.push_back(in);
+  }
+}
+
+/// Gate and up of each expert as rows of one tensor.
+void fuse_experts(RawGguf& file) {
+  for (const int layer : {0, 1, 2, 3}) {
+    const std::string block = "blk." + std::to_string(layer) + ".ffn_";
+    const RawTensor gate = file.tensor(block + "gate_exps.weight"), up = file.tensor(block + "up_exps.weight");
+    RawTensor both{block + "gate_up_exps.weight", 0, {gate.dims[0], 2 * gate.dims[1], gate.dims[2]}, "", {}, {}};
+    const size_t expert = gate.data.size() / gate.dims[2];
+    for (size_t at = 0; at < gate.data.size(); at += expert)
+      both.data += gate.data.substr(at, expert) + up.data.substr(at, expert);
+    file.remove_tensor(gate.name);
+    file.remove_tensor(up.name);
+    file.tensors.push_back(both);
+  }
+}
+
 RawTensor factors(std::vector<float> values) {
   std::string data;
   for (const float v : values) data += packed(v);
@@ -56,6 +94,20 @@ constexpr auto kUnchanged = [](RawGguf&) {};
 
 const Variant kVariants[] = {
     {"q_k_v_as_rows_of_one_tensor", "llama-bias", kUnchanged, fuse_qkv},
+    {"gate_and_up_of_experts_as_one_tensor", "qwen3moe", kUnchanged, fuse_experts},
+    {"delta_inputs_by_key_head", "qwen3next", kUnchanged, interleave_delta_inputs},
+    {"experts_width_from_that_of_all_chosen", "qwen3moe", kUnchanged,
+     [](RawGguf& f) {
+       f.remove("qwen3moe.expert_feed_forward_length");
+       f.set("qwen3moe.feed_forward_length", value(uint32_t{3 * 64}));
+     }},
+    {"a_layer_more_that_predicts_further_tokens", "qwen35", kUnchanged,
+     [](RawGguf& f) {
+       f.set("qwen35.block_count", value(uint32_t{5}));
+       f.set("qwen35.nextn_predict_layers", value(uint32_t{1}));
+       f.set("qwen35.attention.recurrent_layers", value(std::vector<uint32_t>{1, 1, 1, 0, 0}));
+       f.tensors.push_back({"blk.4.nextn.eh_proj.weight", 0, {8}, std::string(32, '\0'), {}, {}});
+     }},
     {"frequency_factors_of_one", "llama", kUnchanged,
      [](RawGguf& f) { f.tensors.push_back(factors(std::vector<float>(8, 1))); }},
     {"frequency_factors_of_eight", "llama",
