@@ -96,6 +96,11 @@ const Variant kVariants[] = {
     {"q_k_v_as_rows_of_one_tensor", "llama-bias", kUnchanged, fuse_qkv},
     {"gate_and_up_of_experts_as_one_tensor", "qwen3moe", kUnchanged, fuse_experts},
     {"delta_inputs_by_key_head", "qwen3next", kUnchanged, interleave_delta_inputs},
+    {"windows_by_layer", "gptoss", kUnchanged,
+     [](RawGguf& f) {
+       f.set("gpt-oss.attention.sliding_window_pattern", value(std::vector<uint32_t>{1, 0, 1, 0}));
+       f.set("gpt-oss.rope.freq_base_swa", value(150000.0f));
+     }},
     {"experts_width_from_that_of_all_chosen", "qwen3moe", kUnchanged,
      [](RawGguf& f) {
        f.remove("qwen3moe.expert_feed_forward_length");
