@@ -23,6 +23,7 @@ class Case:
     weight_scale: float = 1.0  # of matrices, relative to 1/sqrt(inputs)
     adjust: Callable | None = None  # (model, generator): further changes of the random weights
     tokens: int = 48  # positions
+    published: dict[str, Any] | None = None  # entries of config.json that published models spell otherwise
     expert_type: str | None = None  # of the experts' tensors in the file, whose weights must be exact in it
 
 
@@ -149,6 +150,16 @@ CASES: dict[str, Case] = {
              num_key_value_heads=2, max_position_embeddings=512, rms_norm_eps=1e-5, rope_theta=10000.0,
              embedding_multiplier=12.0, attention_multiplier=0.0625, residual_multiplier=0.22, logits_scaling=8.0,
              tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2)),
+    "granite4": Case(
+        "Granite 4, dense: what the converter of the hybrids writes when all layers attend",
+        "GraniteMoeHybridForCausalLM", "GraniteMoeHybridConfig",
+        dict(vocab_size=283, hidden_size=64, intermediate_size=88, shared_intermediate_size=88, num_hidden_layers=3,
+             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512, rms_norm_eps=1e-5,
+             rope_theta=10000.0, embedding_multiplier=12.0, attention_multiplier=0.0625, residual_multiplier=0.22,
+             logits_scaling=8.0, num_local_experts=0, num_experts_per_tok=0, layer_types=["attention"] * 3,
+             position_embedding_type="rope", mamba_n_heads=8, mamba_d_head=16, tie_word_embeddings=True,
+             pad_token_id=0, bos_token_id=1, eos_token_id=2),
+        published={"layer_types": ["attention"] * 3}),
     "qwen2moe": Case(
         "Qwen2 MoE: weights that do not sum to 1, a shared expert, biases, one KV head; more than a page of positions",
         "Qwen2MoeForCausalLM", "Qwen2MoeConfig",

@@ -143,6 +143,8 @@ def make(name: str, llama_cpp: Path, out: Path) -> None:
     distance = np.linalg.norm(rough - logits) / np.linalg.norm(logits)
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
+        config = Path(folder) / "config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | (case.published or {})))
         # Gemma's converter counts the tokens of this file.
         tokenizer = {"model": {"vocab": {str(i): i for i in range(vocabulary)}}, "added_tokens": []}
         Path(folder, "tokenizer.json").write_text(json.dumps(tokenizer))

@@ -26,6 +26,7 @@ inline constexpr GoldenFamily kGoldenFamilies[] = {
     {.name = "mistral"},
     {.name = "smollm3", .narrow_heads = true},
     {.name = "granite", .narrow_heads = true},
+    {.name = "granite4", .narrow_heads = true},
     {.name = "olmo2", .narrow_heads = true},
     {.name = "olmo3", .narrow_heads = true},
     {.name = "phi3", .narrow_heads = true},
