@@ -19,7 +19,7 @@ struct Dot {
 
   [[gnu::always_inline]] void start(int32_t value) {
     hi_sum = _mm512_setzero_si512();
-    lo_sum = value == 0 ? hi_sum : _mm512_set1_epi32(value);
+    lo_sum = Format::kOffset == 0 ? hi_sum : _mm512_set1_epi32(value);  // no branch on the value
   }
   [[gnu::always_inline]] void step(Ints codes, const int8_t* hi, const int8_t* lo) {
     add(hi_sum, codes.a, hi);
