@@ -36,6 +36,16 @@ inline std::unique_ptr<backend::Executor> compile(const backend::Backend& backen
   return executor ? std::move(*executor) : nullptr;
 }
 
+inline bool is_persistent(const backend::Executor& executor) {
+  return executor.plan().steps.back().kernel.ends_with(".persistent");
+}
+inline std::string reasons(const backend::Executor& executor) {
+  std::string all;
+  for (const backend::StepPlan& step : executor.plan().steps)
+    if (!step.why_not_fast.empty()) all += step.kernel + ": " + step.why_not_fast + "\n";
+  return all;
+}
+
 /// Logits of every position of one sequence, `chunk` rows at a time. Pages lie in descending order.
 inline std::vector<float> all_logits(backend::Executor& executor, const program::Program& program,
                                      const std::vector<int32_t>& tokens, size_t chunk, Role role) {

@@ -1,4 +1,4 @@
-// Speed of a model file on a backend without the engine: load, prefill, and decode at two depths for 1, 4 and 8 rows.
+// Speed of a model file on a backend without the engine: load, prefill, and decode at three depths for 1, 4 and 8 rows.
 // Usage: cuda_speed BACKEND FILE...
 #include "backend/registry.h"
 #include "gguf/file.h"
@@ -75,7 +75,7 @@ int measure(const backend::Backend& backend, const char* path) {
   auto model = model::load(*file);
   if (!model) return std::printf("%s: %s\n", path, model.error().message.c_str()), 1;
   backend::CompileOptions options;
-  options.max_positions = 8192;
+  options.max_positions = 16384 + kRuns;
   const auto start = Clock::now();
   auto executor = backend.compile(model->program, options);
   if (!executor) return std::printf("%s: %s\n", path, executor.error().message.c_str()), 1;
@@ -83,7 +83,7 @@ int measure(const backend::Backend& backend, const char* path) {
   std::printf("%s: loaded in %.2f s, %.3f GB of weights per token, %.2f GB held\n", path, seconds_since(start),
               gigabytes, double((*executor)->memory_bytes()) * 1e-9);
   std::printf("  prefill %u: %.0f tokens/s\n", kPrompt, kPrompt / prefill_seconds(**executor, model->program));
-  for (uint32_t depth : {128u, 4096u})
+  for (uint32_t depth : {128u, 4096u, 16384u})
     for (uint32_t n : {1u, 4u, 8u}) {
       const double s = decode_seconds(**executor, model->program, n, depth);
       std::printf("  decode at %u, %u rows: %.0f us, %.1f tokens/s, %.0f GB/s of weights\n", depth, n, s * 1e6, n / s,

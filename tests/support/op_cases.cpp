@@ -9,36 +9,38 @@ using quant::Format;
 // ---- Project
 
 void stores(TinyProgram& t, Format a, Format b, Format c) {
-  const BufferId wide = t.buffer(20 + 17 + 64);
+  const uint32_t last = t.only_packed ? 59 : 64, total = 20 + 17 + last;
+  const BufferId wide = t.buffer(total);
   Matrix part = t.matrix(b, 50, t.width);
   part.first_row = a == b ? 16 : 13;
   part.rows = 17;
-  Store store{.outs = {{wide, 0, 20}, {wide, 20, 17}, {wide, 37, 64}}};
+  Store store{.outs = {{wide, 0, 20}, {wide, 20, 17}, {wide, 37, last}}};
   t.add(Project{t.all(0),
                 t.norm(t.width),
-                {t.matrix(a, 20, t.width), part, t.matrix(c, 64, t.width)},
-                {t.vector(20, -1, 1), std::nullopt, t.vector(64, -1, 1)},
+                {t.matrix(a, 20, t.width), part, t.matrix(c, last, t.width)},
+                {t.vector(20, -1, 1), std::nullopt, t.vector(last, -1, 1)},
                 store},
         "store");
-  t.residual(t.matrix(Format::kF16, t.width, 101), t.all(wide), {.branch_scale = 0.3f});
+  t.residual(t.matrix(Format::kF16, t.width, total), t.all(wide), {.branch_scale = 0.3f});
 }
 
 // Without a second format the other operand is given.
 void gate(TinyProgram& t, Activation activation, Format first, std::optional<Format> second) {
-  const BufferId hidden = t.buffer(100);  // no multiple of 16
+  const uint32_t n = t.only_packed ? 96 : 100;  // 100: no multiple of 16
+  const BufferId hidden = t.buffer(n);
   Gate g{activation, std::nullopt, t.all(hidden)};
-  std::vector<Matrix> matrices = {t.matrix(first, 100, t.width)};
+  std::vector<Matrix> matrices = {t.matrix(first, n, t.width)};
   if (second) {
-    matrices.push_back(t.matrix(*second, 100, t.width));
+    matrices.push_back(t.matrix(*second, n, t.width));
   } else {
-    const BufferId operand = t.buffer(100);
-    t.store(t.matrix(Format::kF16, 100, t.width), t.all(0), t.all(operand));
+    const BufferId operand = t.buffer(n);
+    t.store(t.matrix(Format::kF16, n, t.width), t.all(0), t.all(operand));
     g.operand = t.all(operand);
   }
   std::vector<std::optional<VectorId>> biases(matrices.size());
-  biases.back() = t.vector(100, -1, 1);
+  biases.back() = t.vector(n, -1, 1);
   t.add(Project{t.all(0), t.norm(t.width), matrices, biases, g}, "gate");
-  t.residual(t.matrix(Format::kBF16, t.width, 100), t.all(hidden), {.branch_scale = 0.1f});
+  t.residual(t.matrix(Format::kBF16, t.width, n), t.all(hidden), {.branch_scale = 0.1f});
 }
 
 std::vector<OpCase> project_cases() {
@@ -99,8 +101,8 @@ std::vector<OpCase> project_cases() {
 // ---- Attend
 
 void head_norms(TinyProgram& t, Attend& a, bool whole) {
-  a.q_norm = t.norm(whole ? TinyProgram::kHeads * TinyProgram::kHeadDim : TinyProgram::kHeadDim);
-  a.k_norm = t.norm(whole ? TinyProgram::kKvHeads * TinyProgram::kHeadDim : TinyProgram::kHeadDim);
+  a.q_norm = t.norm(whole ? TinyProgram::kHeads * t.head_dim : t.head_dim);
+  a.k_norm = t.norm(whole ? TinyProgram::kKvHeads * t.head_dim : t.head_dim);
   a.norm_whole_projection = whole;
 }
 
@@ -127,7 +129,7 @@ std::vector<OpCase> attend_cases() {
        [](TinyProgram& t) {
          t.attention([](TinyProgram& tiny, Attend& a) {
            a.v.reset();
-           a.k_norm = tiny.norm(TinyProgram::kHeadDim);
+           a.k_norm = tiny.norm(tiny.head_dim);
            a.v_norm = Norm{std::nullopt, 1e-6f};
            a.rope = tiny.rope(false, 5, 16);
          });

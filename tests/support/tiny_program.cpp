@@ -18,6 +18,11 @@ TinyProgram::TinyProgram(uint32_t columns, bool all_f32) : width(columns), plain
 
 Matrix TinyProgram::matrix(Format format, uint32_t rows, uint32_t cols, uint32_t slices) {
   if (plain) format = Format::kF32;
+  if (only_packed && cols % 32 == 0) {
+    const bool packed =
+        format == Format::kQ4_0 || format == Format::kQ8_0 || format == Format::kQ4_K || format == Format::kQ6_K;
+    if (!packed) format = format == Format::kBF16 || format == Format::kQ5_1 ? Format::kQ8_0 : Format::kQ4_0;
+  }
   bytes.push_back(random_weights(random, format, uint64_t{slices} * rows * cols));
   program.weights.push_back({.name = "w" + std::to_string(program.weights.size()),
                              .format = format,
@@ -57,15 +62,15 @@ void TinyProgram::residual(Matrix m, Slice in, Residual ending) {
 }
 
 void TinyProgram::attention(const std::function<void(TinyProgram&, Attend&)>& change, uint32_t window) {
-  program.caches.push_back({.n_kv_heads = kKvHeads, .key_dim = kHeadDim, .value_dim = kHeadDim, .window = window});
+  program.caches.push_back({.n_kv_heads = kKvHeads, .key_dim = head_dim, .value_dim = head_dim, .window = window});
   Attend a{.n_heads = kHeads, .q = {}, .scale = 0.02f};
   a.cache = CacheId(program.caches.size() - 1);
   a.window = window;
-  a.k = all(buffer(kKvHeads * kHeadDim));
-  a.v = all(buffer(kKvHeads * kHeadDim));
-  a.out = all(buffer(kHeads * kHeadDim));
+  a.k = all(buffer(kKvHeads * head_dim));
+  a.v = all(buffer(kKvHeads * head_dim));
+  a.out = all(buffer(kHeads * head_dim));
   change(*this, a);
-  a.q = all(buffer(kHeads * kHeadDim * (a.output_gate ? 2 : 1)));
+  a.q = all(buffer(kHeads * head_dim * (a.output_gate ? 2 : 1)));
   store(matrix(Format::kQ4_0, a.q.width, width), all(0), a.q);
   if (a.k) store(matrix(Format::kQ8_0, a.k->width, width), all(0), *a.k);
   if (a.v) store(matrix(Format::kQ5_1, a.v->width, width), all(0), *a.v);

@@ -99,7 +99,7 @@ inline constexpr uint8_t kCacheF16 = 0, kCacheF32 = 1, kCacheQ8_0 = 2;
 /// One head geometry of the KV cache in one layer.
 struct CacheView {
   uint8_t* const* chunks = nullptr;  // device array of allocations
-  uint32_t pages_per_chunk = 1;
+  uint32_t chunk_shift = 0;          // pages of an allocation, as a power of two
   uint64_t page_bytes = 0;
   uint64_t layer_offset = 0;  // within a page
   uint64_t head_bytes = 0;    // keys [64][key_dim], their scales, values [64][value_dim], their scales

@@ -23,7 +23,7 @@ class CudaBackend final : public Backend {
   Result<Plan> plan(const program::Program& program, const CompileOptions& options) const override {
     HC_ASSIGN(const DeviceInfo found, device());
     HC_TRY(check_program(program, options));
-    return make_plan(program, found);
+    return make_plan(program, options, found);
   }
 
   Result<std::unique_ptr<Executor>> compile(const program::Program& program,

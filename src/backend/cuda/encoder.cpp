@@ -92,8 +92,10 @@ MatVecPath mat_vec_path(const Program& program, const Step& step, const std::vec
   return MatVecPath::kFused;
 }
 
-std::vector<StepPlan> plan_steps(const Program& program) {
+std::vector<StepPlan> plan_steps(const Program& program, const std::vector<std::string>& obstacles) {
   const std::vector<bool> packed = packed_weights(program);
+  const bool persistent =
+      std::all_of(obstacles.begin(), obstacles.end(), [](const std::string& why) { return why.empty(); });
   std::vector<StepPlan> plans;
   for (const Step& step : program.steps) {
     StepPlan plan{.kernel = std::string(op_name(step.op)) + ".cuda"};
@@ -119,6 +121,17 @@ std::vector<StepPlan> plan_steps(const Program& program) {
         plan.why_not_fast = fmt::format("{}: no packed tiles; plain products in f32", unpacked);
       else if (!fused)
         plan.why_not_fast = "the ending needs whole rows or follows several formats: it is a launch of its own";
+    }
+    const std::string& obstacle = obstacles[plans.size()];
+    if (persistent) {  // one kernel for all steps after the embedding: it is counted at the first of them
+      if (plan.kernel.ends_with(".mma")) plan.kernel.resize(plan.kernel.size() - 4);
+      if (!plans.empty()) plan.kernel += ".persistent";
+      plan.launches = plans.size() <= 1 ? 1 : 0;
+      plan.why_not_fast.clear();
+    } else {
+      const std::string why = obstacle.empty() ? "other steps keep the program from the persistent kernel"
+                                               : "not in the persistent kernel: " + obstacle;
+      plan.why_not_fast = plan.why_not_fast.empty() ? why : why + "; " + plan.why_not_fast;
     }
     plans.push_back(std::move(plan));
   }

@@ -48,8 +48,9 @@ StepMemory place_step_memory(const program::Program& program, const CompileOptio
 
 MatVecPath mat_vec_path(const program::Program& program, const program::Step& step, const std::vector<bool>& packed);
 
-/// What plan() shows: kernels and launches for one generated row.
-std::vector<StepPlan> plan_steps(const program::Program& program);
+/// What plan() shows: kernels and launches for one generated row. `obstacles`: what keeps each step from the persistent
+/// kernel (persistent_plan.h).
+std::vector<StepPlan> plan_steps(const program::Program& program, const std::vector<std::string>& obstacles);
 
 class Encoder {
  public:

@@ -2,6 +2,7 @@
 
 #include "backend/batch_check.h"
 #include "backend/cuda/encoder.h"
+#include "backend/cuda/persistent_step.h"
 #include "backend/cuda/rope_tables.h"
 #include "base/checked.h"
 
@@ -67,6 +68,12 @@ class StepInputs {
   Memory device_, host_;
 };
 
+bool runs_persistently(const program::Program& program, const CompileOptions& options, const DeviceInfo& device) {
+  const std::vector<std::string> obstacles = persistent_obstacles(program, options.cache_type);
+  return persistent_device_obstacle(device).empty() &&
+         std::all_of(obstacles.begin(), obstacles.end(), [](const std::string& why) { return why.empty(); });
+}
+
 // A captured step.
 class Graph {
  public:
@@ -89,7 +96,11 @@ class Graph {
 class CudaExecutor final : public Executor {
  public:
   CudaExecutor(const program::Program& program, const CompileOptions& options, const DeviceInfo& device)
-      : program_(program), options_(options), device_(device), ropes_(program), plan_(make_plan(program, device)) {}
+      : program_(program),
+        options_(options),
+        device_(device),
+        ropes_(program),
+        plan_(make_plan(program, options, device)) {}
   ~CudaExecutor() override {
     graphs_.clear();
     if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
@@ -110,17 +121,18 @@ class CudaExecutor final : public Executor {
   const Plan& plan() const override { return plan_; }
   uint64_t memory_bytes() const override {
     return weights_.memory_bytes() + memory_.bytes() + ropes_.memory_bytes() + inputs_.memory_bytes() +
-           logits_.bytes() + cache_.memory_bytes();
+           logits_.bytes() + cache_.memory_bytes() + (persistent_ ? persistent_->memory_bytes() : 0);
   }
 
  private:
   using Shape = std::tuple<uint32_t, uint32_t, uint32_t>;  // rows, rows with logits, positions
 
   Result<void> run(const Batch& batch, std::span<float> logits);
+  Result<void> run_part(const Batch& batch);
   Result<void> validate(const Batch& batch) const;
   Result<StepRows> take_in(const Batch& batch);
   Result<void> reserve_logits(uint64_t bytes);
-  Result<void> issue(const StepRows& rows);
+  Result<void> issue(const Batch& batch, const StepRows& rows);
   Result<Graph> capture(const StepRows& rows);
 
   const program::Program& program_;
@@ -133,8 +145,10 @@ class CudaExecutor final : public Executor {
   Memory memory_, logits_, logits_host_;
   StepInputs inputs_;
   std::unique_ptr<Encoder> encoder_;
+  std::optional<PersistentStep> persistent_;
   std::map<Shape, Graph> graphs_;
-  Result<void> pending_;  // of a page copy: told by the next step
+  float* part_logits_ = nullptr;  // of the part of the step that is being issued
+  Result<void> pending_;          // of a page copy: told by the next step
   Plan plan_;
 };
 
@@ -155,6 +169,11 @@ Result<void> CudaExecutor::set_up() {
   HC_ASSIGN(cache_, KvCache::make(program_, options_.cache_type, stream_));
   HC_ASSIGN(weights_, Weights::load(program_, options_, stream_));
   encoder_ = std::make_unique<Encoder>(program_, weights_, cache_, device_, std::move(places), memory_);
+  if (runs_persistently(program_, options_, device_)) {
+    auto persistent = PersistentStep::make(program_, options_, weights_, cache_, device_, stream_);
+    if (!persistent && persistent.error().code != ErrorCode::kUnsupported) return tl::unexpected(persistent.error());
+    if (persistent) persistent_ = std::move(*persistent);
+  }
   return {};
 }
 
@@ -252,10 +271,11 @@ Result<Graph> CudaExecutor::capture(const StepRows& rows) {
   return Graph(executable);
 }
 
-// Few generated rows repeat their shape token after token: worth a graph.
-Result<void> CudaExecutor::issue(const StepRows& rows) {
+// Generated rows run persistently where they can. Else few of them repeat their shape token after token: worth a graph.
+Result<void> CudaExecutor::issue(const Batch& batch, const StepRows& rows) {
+  if (persistent_ && rows.prompt.n == 0) return persistent_->issue(batch, rows, ropes_.tables(), part_logits_, stream_);
   if (rows.prompt.n != 0 || rows.n_rows > kMostGraphRows)
-    return encoder_->encode(rows, ropes_.tables(), logits_.as<float>(), stream_);
+    return encoder_->encode(rows, ropes_.tables(), part_logits_, stream_);
   const Shape shape{rows.n_rows, rows.generated_logits.n, rows.n_positions};
   auto found = graphs_.find(shape);
   if (found == graphs_.end()) {
@@ -274,6 +294,13 @@ Result<void> CudaExecutor::step(const Batch& batch, std::span<float> logits) {
   return done;
 }
 
+Result<void> CudaExecutor::run_part(const Batch& batch) {
+  HC_ASSIGN(const StepRows rows, take_in(batch));
+  HC_TRY(issue(batch, rows));
+  part_logits_ += uint64_t{rows.prompt_logits.n + rows.generated_logits.n} * program_.vocabulary;
+  return {};
+}
+
 Result<void> CudaExecutor::run(const Batch& batch, std::span<float> logits) {
   HC_TRY(validate(batch));
   const auto wanted =
@@ -281,13 +308,24 @@ Result<void> CudaExecutor::run(const Batch& batch, std::span<float> logits) {
   if (logits.size() != wanted * program_.vocabulary)
     return invalid("room for {} logits, {} rows of {} are wanted", logits.size(), wanted, program_.vocabulary);
   HC_TRY(reserve_logits(logits.size_bytes()));
-  HC_ASSIGN(const StepRows rows, take_in(batch));
-  HC_TRY(issue(rows));
+  part_logits_ = logits_.as<float>();
+  // Roles run apart where they run differently; in the order of the rows, as later ones may attend to earlier ones.
+  for (size_t first = 0, end; first < batch.rows.size(); first = end) {
+    end = batch.rows.size();
+    if (persistent_)
+      end = size_t(std::find_if(batch.rows.begin() + ptrdiff_t(first), batch.rows.end(),
+                                [&](const Row& r) { return r.role != batch.rows[first].role; }) -
+                   batch.rows.begin());
+    // The step's inputs are sent from one buffer.
+    if (first != 0) HC_TRY(check_cuda(cudaStreamSynchronize(stream_), "a part of a step"));
+    HC_TRY(run_part({batch.rows.subspan(first, end - first), batch.sequences}));
+  }
   if (!logits.empty())
     HC_TRY(check_cuda(
         cudaMemcpyAsync(logits_host_.as(), logits_.as(), logits.size_bytes(), cudaMemcpyDeviceToHost, stream_),
         fmt::format("fetching {} logits", logits.size())));
-  HC_TRY(check_cuda(cudaStreamSynchronize(stream_), fmt::format("a step of {} rows", rows.n_rows)));
+  HC_TRY(check_cuda(cudaStreamSynchronize(stream_), fmt::format("a step of {} rows", batch.rows.size())));
+  if (persistent_) HC_TRY(persistent_->finish(stream_));
   if (!logits.empty()) std::memcpy(logits.data(), logits_host_.as(), logits.size_bytes());
   return {};
 }
@@ -304,8 +342,10 @@ Result<void> check_program(const program::Program& program, const CompileOptions
   return KvCache::check(program, options.cache_type);
 }
 
-Plan make_plan(const program::Program& program, const DeviceInfo& device) {
-  return {.backend = description(device), .steps = plan_steps(program)};
+Plan make_plan(const program::Program& program, const CompileOptions& options, const DeviceInfo& device) {
+  std::vector<std::string> obstacles = persistent_obstacles(program, options.cache_type);
+  if (const std::string why = persistent_device_obstacle(device); !why.empty()) obstacles[0] = why;
+  return {.backend = description(device), .steps = plan_steps(program, obstacles)};
 }
 
 Result<std::unique_ptr<Executor>> make_executor(const program::Program& program, const CompileOptions& options,

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 
 #include <algorithm>
+#include <bit>
 #include <cuda_runtime_api.h>
 
 namespace honeycrisp::backend::cuda {
@@ -46,7 +47,7 @@ Result<KvCache> KvCache::make(const program::Program& program, CacheType type, S
     pool.value_bytes = cache_bytes(type, uint64_t{program::kPagePositions} * shape.value_dim);
     pool.n_kv_heads = shape.n_kv_heads;
     pool.page_bytes = (pool.key_bytes + pool.value_bytes) * shape.n_kv_heads * shape.n_layers;
-    pool.pages_per_chunk = uint32_t(std::max<uint64_t>(1, kChunkBytes / pool.page_bytes));
+    pool.pages_per_chunk = uint32_t(std::bit_floor(std::max<uint64_t>(1, kChunkBytes / pool.page_bytes)));
     cache.pools_.push_back(std::move(pool));
   }
   HC_ASSIGN(cache.tables_, Memory::allocate(std::max<size_t>(1, cache.pools_.size()) * kMaxChunks * sizeof(void*),
@@ -85,7 +86,7 @@ CacheView KvCache::view(const program::CacheLayer& layer) const {
   const Pool& pool = pools_[layer.pool];
   CacheView view;
   view.chunks = tables_.as<uint8_t*>() + uint64_t{layer.pool} * kMaxChunks;
-  view.pages_per_chunk = pool.pages_per_chunk;
+  view.chunk_shift = uint32_t(std::countr_zero(pool.pages_per_chunk));
   view.page_bytes = pool.page_bytes;
   view.head_bytes = pool.key_bytes + pool.value_bytes;
   view.layer_offset = view.head_bytes * pool.n_kv_heads * layer.layer_in_pool;

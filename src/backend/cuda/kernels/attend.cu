@@ -3,71 +3,24 @@
 //
 // A row's bits depend on its position and its cache alone: chunks start at absolute multiples of kAttentionChunk, work
 // inside a chunk is split by the head's size only, and a chunk that the row cannot see is not merged.
+#include "backend/cuda/kernels/cache.cuh"
 #include "backend/cuda/kernels/ending.cuh"
 #include "backend/cuda/kernels/launch.cuh"
-
-#include <cuda_fp16.h>
 
 namespace honeycrisp::backend::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr uint32_t kChunk = program::kAttentionChunk, kPage = program::kPagePositions;
 constexpr int kHeadGroup = 8;                  // query heads of a KV head that share one pass over keys and values
 constexpr int kKeyLoads = 4, kValueLoads = 8;  // loads in flight of a thread
-constexpr uint32_t kQ8Block = 32;
 static_assert(kChunk == kThreads, "a thread per position");
-
-constexpr uint8_t kF16 = kCacheF16, kF32 = kCacheF32, kQ8 = kCacheQ8_0;
 
 // ---- where things lie
 
 __device__ __forceinline__ const uint32_t* page_table(const AttendArgs& a, uint32_t row) {
   return a.tables + a.table_start[size_t(row) * a.n_pools + a.pool];
 }
-// Keys of one KV head in a page; its values lie value_offset further.
-__device__ __forceinline__ uint8_t* head_in_page(const CacheView& c, uint32_t page, uint32_t kv_head) {
-  return c.chunks[page / c.pages_per_chunk] + page % c.pages_per_chunk * c.page_bytes + c.layer_offset +
-         kv_head * c.head_bytes;
-}
-// q8_0: codes of all positions of the page first, then their scales.
-__device__ __forceinline__ __half* q8_scales(uint8_t* section, uint32_t dim, uint32_t position) {
-  return reinterpret_cast<__half*>(section + kPage * dim) + position * (dim / kQ8Block);
-}
-
 // ---- prepare
-
-// Rounds a vector in shared memory to the cache's type and stores it. By one warp.
-__device__ void store_vector(uint8_t* section, uint8_t type, uint32_t position, const float* x, uint32_t dim,
-                             int lane) {
-  if (type == kF32) {
-    for (uint32_t d = lane; d < dim; d += 32) reinterpret_cast<float*>(section)[position * dim + d] = x[d];
-  } else if (type == kF16) {
-    for (uint32_t d = lane; d < dim; d += 32)
-      reinterpret_cast<__half*>(section)[position * dim + d] = __float2half_rn(x[d]);
-  } else {
-    for (uint32_t block = 0; block < dim / kQ8Block; ++block) {
-      const float v = x[block * kQ8Block + lane];
-      const float d = warp_max(fabsf(v)) / 127;
-      const bool finite = __all_sync(~0u, isfinite(v));
-      const float code = d == 0 || !finite ? 0.0f : rintf(v * (1 / d));
-      reinterpret_cast<int8_t*>(section)[position * dim + block * kQ8Block + lane] = int8_t(code);
-      if (lane == 0) q8_scales(section, dim, position)[block] = __float2half_rn(finite ? d : NAN);
-    }
-  }
-}
-
-__device__ __forceinline__ void rotate(const AttendArgs& a, uint32_t position, float* head, int lane) {
-  const float* table = a.rope + size_t(position) * a.n_pairs * 2;
-  for (uint32_t i = lane; i < a.n_pairs; i += 32) {
-    float& first = head[a.interleaved ? 2 * i : i];
-    float& second = head[a.interleaved ? 2 * i + 1 : i + a.pair_distance];
-    const float cosine = table[2 * i], sine = table[2 * i + 1], x = first, y = second;
-    first = x * cosine - y * sine;
-    second = x * sine + y * cosine;
-  }
-  __syncwarp();
-}
 
 // 1 / rms over all heads of a projection, for norms of the whole; by the block.
 __device__ float whole_scale(const float* x, uint32_t n, float eps, float* shared) {
@@ -118,7 +71,8 @@ __global__ void __launch_bounds__(kThreads) prepare(const __grid_constant__ Atte
     for (uint32_t d = lane; d < dim; d += 32) x[d] = weight != nullptr ? x[d] * scale * weight[d] : x[d] * scale;
   }
   __syncwarp();
-  if (!is_value && a.rope != nullptr) rotate(a, position, x, lane);
+  if (!is_value && a.rope != nullptr)
+    rotate(a.rope + size_t(position) * a.n_pairs * 2, a.n_pairs, a.interleaved, a.pair_distance, x, lane);
   if (is_query) {
     float* to = a.queries + (size_t(row) * a.n_heads + head) * dim;
     for (uint32_t d = lane; d < dim; d += 32) to[d] = x[d];
@@ -129,52 +83,6 @@ __global__ void __launch_bounds__(kThreads) prepare(const __grid_constant__ Atte
 }
 
 // ---- one chunk
-
-// Eight values of a cached vector from element d on.
-template <uint8_t kType>
-__device__ __forceinline__ void load8(uint8_t* section, uint32_t dim, uint32_t position, uint32_t d, float (&v)[8]) {
-  if constexpr (kType == kF32) {
-    const auto* p = reinterpret_cast<const float4*>(reinterpret_cast<const float*>(section) + position * dim + d);
-    const float4 a = p[0], b = p[1];
-    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-  } else if constexpr (kType == kF16) {
-    const uint4 w = *reinterpret_cast<const uint4*>(reinterpret_cast<const __half*>(section) + position * dim + d);
-    const uint32_t words[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 f = __half22float2(*reinterpret_cast<const __half2*>(&words[i]));
-      v[2 * i] = f.x;
-      v[2 * i + 1] = f.y;
-    }
-  } else {
-    const float scale = __half2float(q8_scales(section, dim, position)[d / kQ8Block]);
-    const uint2 w = *reinterpret_cast<const uint2*>(section + position * dim + d);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = scale * float(int8_t((i < 4 ? w.x : w.y) >> (8 * (i % 4))));
-  }
-}
-// Two values from element d on.
-template <uint8_t kType>
-__device__ __forceinline__ float2 load2(uint8_t* section, uint32_t dim, uint32_t position, uint32_t d) {
-  if constexpr (kType == kF32)
-    return *reinterpret_cast<const float2*>(reinterpret_cast<const float*>(section) + position * dim + d);
-  if constexpr (kType == kF16)
-    return __half22float2(
-        *reinterpret_cast<const __half2*>(reinterpret_cast<const __half*>(section) + position * dim + d));
-  const float scale = __half2float(q8_scales(section, dim, position)[d / kQ8Block]);
-  const char2 codes = *reinterpret_cast<const char2*>(section + position * dim + d);
-  return {scale * float(int8_t(codes.x)), scale * float(int8_t(codes.y))};
-}
-
-struct Visible {
-  uint32_t begin, end;  // positions within the chunk
-};
-__device__ __forceinline__ Visible visible_part(uint32_t position, uint32_t window, uint32_t chunk) {
-  const uint32_t first = window != 0 && position >= window ? position - window + 1 : 0, start = chunk * kChunk;
-  const uint32_t begin = first > start ? first - start : 0;
-  const uint32_t end = position < start ? 0 : min(position - start + 1, kChunk);
-  return {begin, end};
-}
 
 // Threads that share one position's value, two elements each.
 __host__ __device__ __forceinline__ uint32_t value_lanes(uint32_t dim) {

@@ -101,34 +101,44 @@ struct Tile<Format::kQ6_K> {
   uint32_t d;
 };
 
-template <class T>
-__device__ __forceinline__ T stream(const uint8_t* p) {
-  return __ldcs(reinterpret_cast<const T*>(p));
-}
+// How a tile is read: from device memory, once, or from shared memory.
+struct StreamLoad {
+  template <class T>
+  static __device__ __forceinline__ T load(const uint8_t* p) {
+    return __ldcs(reinterpret_cast<const T*>(p));
+  }
+};
+struct PlainLoad {
+  template <class T>
+  static __device__ __forceinline__ T load(const uint8_t* p) {
+    return *reinterpret_cast<const T*>(p);
+  }
+};
 
-template <Format F>
+template <Format F, class Load = StreamLoad>
 __device__ __forceinline__ void load_tile(Tile<F>& r, const uint8_t* s, int lane) {
   constexpr int kWords = F == Format::kQ8_0 ? 8 : 4;
   const int g = lane >> 2;
 #pragma unroll
-  for (int i = 0; i < kWords; ++i) r.w[i] = stream<uint4>(s + i * 512 + lane * 16);
+  for (int i = 0; i < kWords; ++i) r.w[i] = Load::template load<uint4>(s + i * 512 + lane * 16);
   if constexpr (F == Format::kQ4_0 || F == Format::kQ8_0) {
     const uint8_t* scales = s + kWords * 512 + g * 32;
 #pragma unroll
     for (int r8 = 0; r8 < 2; ++r8) {
-      r.s[r8] = stream<uint4>(scales + 16 * r8);
-      r.sa[r8] = stream<uint32_t>(scales + 16 * r8 + (lane & 3) * 4);
+      r.s[r8] = Load::template load<uint4>(scales + 16 * r8);
+      r.sa[r8] = Load::template load<uint32_t>(scales + 16 * r8 + (lane & 3) * 4);
     }
   } else if constexpr (F == Format::kQ4_K) {
-    r.sm = stream<uint32_t>(s + 2048 + lane * 4);
-    r.sh = stream<uint16_t>(s + 2176 + lane * 2);
-    r.d0 = stream<uint32_t>(s + 2240 + g * 4);
-    r.d1 = stream<uint32_t>(s + 2240 + (g + 8) * 4);
+    r.sm = Load::template load<uint32_t>(s + 2048 + lane * 4);
+    r.sh = Load::template load<uint16_t>(s + 2176 + lane * 2);
+    r.d0 = Load::template load<uint32_t>(s + 2240 + g * 4);
+    r.d1 = Load::template load<uint32_t>(s + 2240 + (g + 8) * 4);
   } else {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) r.h[i] = stream<uint2>(s + 2048 + i * 256 + lane * 8);
-    r.sc = stream<uint2>(s + 3072 + lane * 8);
-    r.d = stream<uint16_t>(s + 3328 + g * 2) | uint32_t(stream<uint16_t>(s + 3328 + (g + 8) * 2)) << 16;
+    for (int i = 0; i < 4; ++i) r.h[i] = Load::template load<uint2>(s + 2048 + i * 256 + lane * 8);
+    r.sc = Load::template load<uint2>(s + 3072 + lane * 8);
+    r.d = Load::template load<uint16_t>(s + 3328 + g * 2) |
+          uint32_t(Load::template load<uint16_t>(s + 3328 + (g + 8) * 2)) << 16;
   }
 }
 

@@ -1,0 +1,128 @@
+// The persistent kernel: a whole step of up to eight generated rows in one launch, one block a multiprocessor. Blocks
+// never meet at a barrier of the grid; they exchange vectors by polling them (exchange.cuh), and each warp's weights
+// stream through shared memory across the ops (ring.cuh). What a block does is a list of passes (persistent_args.h).
+//
+// Only for compute capability 9.0; other devices run the step as a graph of kernels.
+#pragma once
+
+#include "backend/cuda/kernels/persistent_attend.cuh"
+#include "backend/cuda/kernels/persistent_project.cuh"
+
+namespace honeycrisp::backend::cuda {
+
+// Poisons the other set: a part of it is this block's, a piece of that each pass's.
+__device__ __forceinline__ void poison_piece(const StepArgs& a, const BlockMemory& s, uint32_t pass) {
+  const uint32_t first = blockIdx.x * a.poison_share + pass * s.poison_piece;
+  const uint32_t end = min(min(first + s.poison_piece, (blockIdx.x + 1) * a.poison_share), a.poison_words);
+  for (uint32_t i = first + threadIdx.x; i < end; i += kThreads)
+    reinterpret_cast<uint4*>(a.other)[i] = make_uint4(kPoison, kPoison, kPoison, kPoison);
+}
+
+// Lines of `floats` from `from` on into L2, shared out over the blocks. By one warp.
+__device__ __forceinline__ void bring_ahead(const float* from, uint32_t floats, int lane) {
+  constexpr uint32_t kLine = 32;  // floats
+  for (uint32_t at = (blockIdx.x + gridDim.x * lane) * kLine; at < floats; at += gridDim.x * 32 * kLine)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
+}
+
+/// kHeadDim: of all heads, in f16; 0: heads of any size and type.
+template <int kRows, int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 1) persistent_step(const __grid_constant__ StepArgs a) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) uint8_t dynamic[];
+  __shared__ __align__(16) uint8_t fixed[sizeof(BlockMemory)];
+  BlockMemory& s = *reinterpret_cast<BlockMemory*>(fixed);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  Itinerary way{a.passes + a.pass_start[blockIdx.x], a.pass_start[blockIdx.x + 1] - a.pass_start[blockIdx.x]};
+  if (warp == kWarps - 1) {
+    for (uint32_t i = 0; i < min(2u, way.n); ++i) copy_async(&s.passes[i], way.passes + i, sizeof(StepPass), lane);
+    if (way.n != 0) copy_async(&s.ops[0], a.ops + way.passes[0].op, sizeof(StepOp), lane);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    way.finish_fetch(warp);
+  }
+  if (threadIdx.x < kWarps * kRingSlots) {
+    barrier_begin(&s.barriers[threadIdx.x]);
+    barriers_begun();
+  }
+  if (threadIdx.x == 0) {
+    s.dog.begin(a.failed, a.patience_ns);
+    s.poison_piece = (a.poison_share + max(way.n, 1u) - 1) / max(way.n, 1u);
+  }
+  for (uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < a.n_arrivals; i += gridDim.x * kThreads)
+    a.other_arrivals[i] = 0;
+  Ring ring(s.fetchers[warp], dynamic + warp * a.shared.ring, s.barriers + warp * kRingSlots, a.shared.ring,
+            a.spans + a.span_start[blockIdx.x * kWarps + warp], lane);
+  __syncthreads();
+  ring.refill(lane);
+  if (way.n == 0) poison_piece(a, s, 0);
+
+  for (; way.at < way.n; ++way.at) {
+    __syncthreads();  // all have left the pass before
+    // Opaque, so that nothing derived from it is computed once for all passes and kept in local memory.
+    uint32_t work_at = kWarps * a.shared.ring;
+    asm volatile("" : "+r"(work_at));
+    uint8_t* work = dynamic + work_at;
+    const StepOp& op = way.op(s);
+    const StepPass& pass = way.pass(s);
+    const auto meanwhile = [&] {  // while the pass waits for its input
+      way.fetch(s, a.ops, warp, lane);
+      poison_piece(a, s, way.at);
+      if (warp == kWarps - 2 && pass.opens) {
+        bring_ahead(op.ahead_norm, op.ahead_norm_floats, lane);
+        for (uint32_t row = 0; row < a.n_rows; ++row)
+          bring_ahead(a.planes + size_t(row) * a.plane + op.ahead_place, op.ahead_floats, lane);
+      }
+    };
+    const auto fetched = [&] { way.finish_fetch(warp); };
+    if (op.kind == StepOpKind::kProject) {
+      project_pass<kRows>(a, op, pass, s, ring, work, meanwhile, fetched);
+    } else if (op.kind == StepOpKind::kEnd) {
+      meanwhile();
+      end_pass<kRows>(a, op, pass, s, work, fetched);
+    } else {
+      meanwhile();
+      attend_op<kHeadDim>(a, op, s, work);
+      fetched();
+    }
+  }
+#endif
+}
+
+/// Allows the instance all shared memory that its fixed part leaves, and lowers `bytes` to that.
+template <int kRows, int kHeadDim>
+int allow_shared(uint32_t* bytes) {
+  cudaFuncAttributes attributes;
+  int most = 0, status = cudaFuncGetAttributes(&attributes, persistent_step<kRows, kHeadDim>);
+  if (status == cudaSuccess) status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
+  if (status != cudaSuccess) return status;
+  most -= int(attributes.sharedSizeBytes);
+  *bytes = min(*bytes, uint32_t(most));
+  return cudaFuncSetAttribute(persistent_step<kRows, kHeadDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+}
+template <int kRows>
+int prepare_step(uint32_t* bytes) {
+  int status = allow_shared<kRows, 0>(bytes);
+  if (status == cudaSuccess) status = allow_shared<kRows, 64>(bytes);
+  return status != cudaSuccess ? status : allow_shared<kRows, 128>(bytes);
+}
+
+template <int kRows>
+int launch_step(const StepArgs& a, uint32_t n_blocks, Stream stream) {
+  cudaLaunchAttribute together;  // all blocks run at once, or the launch is refused
+  together.id = cudaLaunchAttributeCooperative;
+  together.val.cooperative = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = n_blocks;
+  config.blockDim = kThreads;
+  config.dynamicSmemBytes = size_t(kWarps) * a.shared.ring + a.shared.work;
+  config.stream = stream;
+  config.attrs = &together;
+  config.numAttrs = 1;
+  switch (a.head_dim) {
+    case 64: return cudaLaunchKernelEx(&config, persistent_step<kRows, 64>, a);
+    case 128: return cudaLaunchKernelEx(&config, persistent_step<kRows, 128>, a);
+    default: return cudaLaunchKernelEx(&config, persistent_step<kRows, 0>, a);
+  }
+}
+
+}  // namespace honeycrisp::backend::cuda

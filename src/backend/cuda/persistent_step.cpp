@@ -1,0 +1,154 @@
+#include "backend/cuda/persistent_step.h"
+
+#include "base/check.h"
+#include "base/checked.h"
+
+#include <algorithm>
+#include <bit>
+#include <cuda_runtime_api.h>
+
+namespace honeycrisp::backend::cuda {
+namespace {
+
+constexpr uint64_t kPatienceNs = 2'000'000'000;
+
+Result<uint32_t> shared_bytes() {
+  uint32_t bytes = UINT32_MAX;
+  for (int (*prepare)(uint32_t*) : {&prepare_persistent_one, &prepare_persistent_four, &prepare_persistent_eight})
+    HC_TRY(check_cuda(prepare(&bytes), "preparing the persistent kernel"));
+  return bytes;
+}
+
+}  // namespace
+
+std::string persistent_device_obstacle(const DeviceInfo& device) {
+  if (device.major == 9 && device.minor == 0) return {};
+  return fmt::format("the persistent kernel is for compute capability 9.0, this device has {}.{}", device.major,
+                     device.minor);
+}
+
+Result<PersistentStep> PersistentStep::make(const program::Program& program, const CompileOptions& options,
+                                            const Weights& weights, const KvCache& cache, const DeviceInfo& device,
+                                            Stream stream) {
+  PersistentStep p;
+  p.device_ = device;
+  p.n_pools_ = uint32_t(program.pools.size());
+  HC_ASSIGN(const uint32_t shared, shared_bytes());
+  HC_ASSIGN(p.plan_, make_persistent_plan(program, options.cache_type, weights, cache, device.multiprocessors, shared));
+  const PersistentPlan& plan = p.plan_;
+  if (plan.one.ring == 0) return unsupported("the persistent kernel has no room for this program in shared memory");
+  const auto& embed = std::get<program::Embed>(program.steps[0].op);
+  p.embedding_ = weights.matrix(embed.table);
+  p.embedding_scale_ = embed.scale;
+
+  Layout layout;
+  const auto place = [&](const auto& list) { return layout.add(list.size(), sizeof(list[0])); };
+  const uint64_t ops = place(plan.ops), passes = place(plan.passes), pass_start = place(plan.pass_start),
+                 spans = place(plan.spans), span_start = place(plan.span_start);
+  HC_ASSIGN(p.lists_, Memory::allocate(layout.total(), "the persistent kernel's lists"));
+  const auto send = [&](const auto& list, uint64_t at) {
+    return check_cuda(cudaMemcpy(p.lists_.as(at), list.data(), list.size() * sizeof(list[0]), cudaMemcpyHostToDevice),
+                      "uploading the persistent kernel's lists");
+  };
+  HC_TRY(send(plan.ops, ops));
+  HC_TRY(send(plan.passes, passes));
+  HC_TRY(send(plan.pass_start, pass_start));
+  HC_TRY(send(plan.spans, spans));
+  HC_TRY(send(plan.span_start, span_start));
+  HC_ASSIGN(p.planes_, Memory::allocate(uint64_t{2} * kStepRows * plan.plane * sizeof(float), "vectors of a step"));
+  const uint64_t arrivals = uint64_t{plan.n_attends} * kStepRows * plan.most_kv_heads;
+  HC_ASSIGN(p.arrivals_,
+            Memory::allocate(std::max<uint64_t>(1, 2 * arrivals) * sizeof(uint32_t), "attention's counts"));
+  HC_ASSIGN(p.failed_, Memory::allocate(sizeof(uint32_t), "the watchdog's flag", Memory::Place::kHost));
+
+  StepArgs& a = p.args_;
+  a.ops = p.lists_.as<StepOp>(ops);
+  a.passes = p.lists_.as<StepPass>(passes);
+  a.pass_start = p.lists_.as<uint32_t>(pass_start);
+  a.spans = p.lists_.as<StepSpan>(spans);
+  a.span_start = p.lists_.as<uint32_t>(span_start);
+  a.head_dim = plan.head_dim;
+  a.plane = plan.plane;
+  a.n_arrivals = uint32_t(arrivals);
+  a.arrival_heads = plan.most_kv_heads;
+  a.n_pools = p.n_pools_;
+  a.failed = p.failed_.as<uint32_t>();
+  a.patience_ns = kPatienceNs;
+  HC_TRY(p.reset(stream));
+  return p;
+}
+
+// Both sets as a launch expects to find them.
+Result<void> PersistentStep::reset(Stream stream) {
+  HC_TRY(check_cuda(cudaMemsetAsync(planes_.as(), 0xff, planes_.bytes(), stream), "clearing vectors"));
+  HC_TRY(check_cuda(cudaMemsetAsync(arrivals_.as(), 0, arrivals_.bytes(), stream), "clearing attention's counts"));
+  HC_TRY(check_cuda(cudaStreamSynchronize(stream), "clearing vectors"));
+  *failed_.as<uint32_t>() = 0;
+  used_rows_[0] = used_rows_[1] = 0;
+  return {};
+}
+
+uint32_t PersistentStep::rows_per_launch() const {
+  return plan_.eight.ring != 0 ? kStepRows : plan_.four.ring != 0 ? 4 : 1;
+}
+
+Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, const std::vector<const float*>& ropes,
+                                   float* logits, Stream stream) {
+  const uint32_t together = std::min(rows_per_launch(), uint32_t(batch.rows.size()));
+  const uint32_t n_chunks = ceil_div(rows.n_positions, program::kAttentionChunk);
+  const uint64_t partial_floats = together * n_chunks * plan_.partial_floats;
+  if (n_chunks > 1 && 2 * partial_floats * sizeof(float) > partials_.bytes()) {
+    HC_TRY(check_cuda(cudaStreamSynchronize(stream), "growing attention's memory"));
+    HC_ASSIGN(partials_, Memory::allocate(std::bit_ceil(2 * partial_floats * sizeof(float)), "chunks of attention"));
+  }
+  int32_t dest = 0;
+  for (uint32_t first = 0; first < batch.rows.size(); first += together) {
+    StepArgs a = args_;
+    a.n_rows = std::min(together, uint32_t(batch.rows.size()) - first);
+    a.shared = a.n_rows == 1 ? plan_.one : a.n_rows <= 4 ? plan_.four : plan_.eight;
+    a.planes = planes_.as<float>() + uint64_t{set_} * kStepRows * plan_.plane;
+    a.other = planes_.as<float>() + uint64_t{1 - set_} * kStepRows * plan_.plane;
+    a.poison_words = used_rows_[1 - set_] * (plan_.plane / 4);
+    a.poison_share = ceil_div(a.poison_words, device_.multiprocessors);
+    a.arrivals = arrivals_.as<uint32_t>() + uint64_t{set_} * a.n_arrivals;
+    a.other_arrivals = arrivals_.as<uint32_t>() + uint64_t{1 - set_} * a.n_arrivals;
+    a.partials = partials_.as<float>();
+    a.partial_floats = partial_floats;
+    a.n_chunks = n_chunks;
+    std::copy(ropes.begin(), ropes.end(), a.ropes);
+    a.table_start = rows.table_start;
+    a.tables = rows.tables;
+    a.logits = logits;
+    for (uint32_t i = 0; i < a.n_rows; ++i) {
+      const Row& row = batch.rows[first + i];
+      a.row[i] = first + i;
+      a.position[i] = row.position;
+      for (uint32_t j = 0; j <= i; ++j)
+        if (batch.rows[first + j].sequence == row.sequence) a.earlier[i] |= 1u << j;
+      a.dest[i] = row.wants_logits ? dest++ : kNoLogits;
+    }
+    HC_TRY(check_cuda(launch_embed(embedding_, rows.tokens + first, a.n_rows, {a.planes + plan_.embedded, plan_.plane},
+                                   embedding_scale_, stream),
+                      fmt::format("embedding {} rows", a.n_rows)));
+    const auto launch = a.n_rows == 1   ? launch_persistent_one
+                        : a.n_rows <= 4 ? launch_persistent_four
+                                        : launch_persistent_eight;
+    HC_TRY(check_cuda(launch(a, device_.multiprocessors, stream),
+                      fmt::format("the persistent kernel for {} rows", a.n_rows)));
+    used_rows_[set_] = a.n_rows;
+    used_rows_[1 - set_] = 0;
+    set_ = 1 - set_;
+  }
+  return {};
+}
+
+Result<void> PersistentStep::finish(Stream stream) {
+  if (*failed_.as<volatile uint32_t>() == 0) return {};
+  HC_TRY(reset(stream));
+  return fail(ErrorCode::kInternal,
+              "CUDA: the blocks of the persistent kernel waited {} s for each other, and gave up: the step is void; a "
+              "multiprocessor that is held by another program can cause this",
+              kPatienceNs / 1'000'000'000);
+}
+
+}  // namespace honeycrisp::backend::cuda

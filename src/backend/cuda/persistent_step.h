@@ -1,0 +1,50 @@
+// The persistent kernel's state on the device, and its launches: up to eight generated rows a launch. Where the device
+// or the program does not suit it, there is none, and steps run as graphs of kernels.
+#pragma once
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/encoder.h"
+#include "backend/cuda/persistent_plan.h"
+
+#include <span>
+
+namespace honeycrisp::backend::cuda {
+
+/// Why no program runs persistently on the device; empty: it may.
+std::string persistent_device_obstacle(const DeviceInfo& device);
+
+class PersistentStep {
+ public:
+  /// Of a program without obstacles. Error: out of memory, or no room in shared memory.
+  static Result<PersistentStep> make(const program::Program& program, const CompileOptions& options,
+                                     const Weights& weights, const KvCache& cache, const DeviceInfo& device,
+                                     Stream stream);
+
+  /// Issues the step of `batch`, all of whose rows are generated, and whose inputs are in `rows`.
+  Result<void> issue(const Batch& batch, const StepRows& rows, const std::vector<const float*>& ropes, float* logits,
+                     Stream stream);
+  /// Once the stream is idle. Error: an exchange between the blocks hung.
+  Result<void> finish(Stream stream);
+
+  uint64_t memory_bytes() const { return planes_.bytes() + lists_.bytes() + arrivals_.bytes() + partials_.bytes(); }
+
+ private:
+  Result<void> reset(Stream stream);
+  uint32_t rows_per_launch() const;
+
+  DeviceInfo device_;
+  PersistentPlan plan_;
+  DeviceMatrix embedding_;
+  float embedding_scale_ = 1;
+  uint32_t n_pools_ = 0;
+  Memory planes_;    // [2][kStepRows][plane]
+  Memory lists_;     // ops, passes, spans and where they start
+  Memory arrivals_;  // [2][attentions][kStepRows][KV heads]
+  Memory partials_;  // of attention, grown with the context
+  Memory failed_;    // host memory that kernels set
+  StepArgs args_;    // what is the same for every launch
+  uint32_t set_ = 0;
+  uint32_t used_rows_[2] = {0, 0};  // of each set: no longer poison
+};
+
+}  // namespace honeycrisp::backend::cuda
