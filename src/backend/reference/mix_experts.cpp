@@ -23,7 +23,8 @@ std::vector<Choice> choose(const program::Program& program, const program::Route
   std::iota(order.begin(), order.end(), 0u);
   // A score that is no number ranks last, so that the order is one.
   const auto rank = [&](uint32_t i) { return std::isnan(scores[i]) ? -INFINITY : scores[i]; };
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return rank(a) > rank(b); });
+  std::sort(order.begin(), order.end(),
+            [&](uint32_t a, uint32_t b) { return rank(a) != rank(b) ? rank(a) > rank(b) : a < b; });
 
   const size_t among = router.routing == program::Routing::kSoftmaxTopK ? n : router.top_k;
   double sum = 0;
