@@ -19,7 +19,7 @@
 namespace honeycrisp::backend::cpu {
 namespace {
 
-constexpr uint64_t kHugePage = uint64_t{2} << 20;
+constexpr uint64_t kSmallPage = 4096, kHugePage = uint64_t{2} << 20;
 constexpr uint64_t kPackedAtOnce = uint64_t{32} << 20;  // bytes, before the file's pages are given back
 constexpr uint64_t kPrefetched = 8192;  // bytes behind the last panel that the kernels may ask for, never use
 
@@ -212,8 +212,10 @@ Result<void> PackedWeights::add(const program::Program& program, const program::
   const auto slice = checked_mul(panels, one);
   const auto bytes = slice ? checked_mul<uint64_t>(*slice, w.slices) : std::nullopt;
   if (!bytes || *bytes > SIZE_MAX / 2) return invalid("weight {} would not fit the address space", w.name);
-  const uint64_t padded = round_up(*bytes + kPrefetched, kHugePage);
-  Memory memory(static_cast<uint8_t*>(std::aligned_alloc(*bytes < kHugePage ? 4096 : kHugePage, padded)));
+  // Whole huge pages only where they are filled: a system that gives them unasked would add one to each small matrix.
+  const uint64_t alignment = *bytes < kHugePage ? kSmallPage : kHugePage;
+  const uint64_t padded = round_up(*bytes + kPrefetched, alignment);
+  Memory memory(static_cast<uint8_t*>(std::aligned_alloc(alignment, padded)));
   if (!memory)
     return fail(ErrorCode::kOutOfMemory, "{} bytes for the packed weight {} cannot be allocated", *bytes, w.name);
 #ifdef __linux__
@@ -247,9 +249,12 @@ Result<void> PackedWeights::add(const program::Program& program, const program::
                        job.out + i * job.one);
         },
         &work);
-    const std::byte* begin = work.rows_of(first);
-    const std::byte* end = work.rows_of(work.end - 1) + work.n_rows(work.end - 1) * w.row_bytes();
-    done(begin, uint64_t(end - begin));
+    for (uint64_t i = first, last; i < work.end; i = last + 1) {  // per slice: other rows may lie between the slices'
+      last = std::min(work.end, (i / panels + 1) * panels) - 1;
+      const std::byte* begin = work.rows_of(i);
+      const std::byte* end = work.rows_of(last) + work.n_rows(last) * w.row_bytes();
+      done(begin, uint64_t(end - begin));
+    }
   }
   matrices_[key(matrix)] = {memory.get(), one, *slice};
   memory_.push_back(std::move(memory));

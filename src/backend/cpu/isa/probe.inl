@@ -1,6 +1,6 @@
 // What this instruction set can do at most: a stream of loads, and integer multiply-adds on registers alone.
 
-/// Σ of the bytes' 64-bit words, n a multiple of 512: as fast as memory gives them.
+/// Σ of the bytes' 64-bit words, n a multiple of 256: as fast as memory gives them.
 static uint64_t read_stream(const uint8_t* p, size_t n) {
   typedef uint64_t Words __attribute__((vector_size(64), aligned(64)));
   Words sums[4] = {};
