@@ -151,6 +151,9 @@ class Gemma4 {
         program::Norm{builder.computed_vector(layer_name(layer, "ffn_gate_inp.norm"), std::move(scale)), c_.eps};
     const std::string expert_scale = layer_name(layer, "ffn_down_exps.scale");
     if (builder.has_in_layers(expert_scale)) {
+      if (experts.router.expert_scale)
+        return unsupported("tensor '{}' beside {}: only one of them is supported", expert_scale,
+                           in_.hyper.key("expert_weights_scale"));
       HC_ASSIGN(experts.router.expert_scale, builder.vector(expert_scale, mixture_->n_experts[layer]));
     }
     HC_ASSIGN(experts.branch_norm, norm("post_ffw_norm_2.weight"));
