@@ -17,6 +17,7 @@ class KvStore {
   KvStore(const program::Program& program, CacheType type);
 
   Result<void> reserve(uint32_t pool, uint32_t n_pages);
+  uint32_t n_pages(uint32_t pool) const { return uint32_t(pools_[pool].pages.size()); }
   uint64_t page_bytes(uint32_t pool) const { return pools_[pool].page_floats * sizeof(float); }
   void copy_page(uint32_t pool, PageId from, PageId to);
 

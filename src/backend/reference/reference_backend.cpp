@@ -1,5 +1,6 @@
 #include "backend/reference/reference_backend.h"
 
+#include "backend/batch_check.h"
 #include "backend/reference/kv_store.h"
 #include "backend/reference/ops.h"
 #include "base/check.h"
@@ -13,7 +14,11 @@ namespace {
 class ReferenceExecutor final : public Executor {
  public:
   ReferenceExecutor(const program::Program& program, const CompileOptions& options, Plan plan)
-      : program_(program), kv_(program, options.cache_type), states_(program), plan_(std::move(plan)) {}
+      : program_(program),
+        limits_{options.max_rows, options.max_positions},
+        kv_(program, options.cache_type),
+        states_(program),
+        plan_(std::move(plan)) {}
 
   Result<void> reserve_pages(uint32_t pool, uint32_t n_pages) override { return kv_.reserve(pool, n_pages); }
   uint64_t page_bytes(uint32_t pool) const override { return kv_.page_bytes(pool); }
@@ -23,6 +28,7 @@ class ReferenceExecutor final : public Executor {
   void copy_state(StateId from, StateId to) override { states_.copy(from, to); }
 
   Result<void> step(const Batch& batch, std::span<float> logits) override {
+    HC_TRY(check_batch(program_, batch, limits_, [&](uint32_t pool) { return kv_.n_pages(pool); }, states_.n_states()));
     const auto wanted =
         std::count_if(batch.rows.begin(), batch.rows.end(), [](const Row& r) { return r.wants_logits; });
     HC_CHECK(logits.size() == size_t(wanted) * program_.vocabulary);
@@ -37,6 +43,7 @@ class ReferenceExecutor final : public Executor {
 
  private:
   const program::Program& program_;
+  BatchLimits limits_;
   KvStore kv_;
   StateStore states_;
   Plan plan_;
