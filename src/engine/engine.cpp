@@ -10,6 +10,7 @@
 #include <honeycrisp/engine.h>
 
 #include <algorithm>
+#include <new>
 
 namespace honeycrisp {
 namespace {
@@ -106,7 +107,7 @@ Result<T> inside(const std::string& path, Result<T> result) {
 
 }  // namespace
 
-Result<std::shared_ptr<Engine>> Engine::load(const std::string& path, EngineOptions options) {
+Result<std::shared_ptr<Engine>> Engine::load(const std::string& path, EngineOptions options) try {
   HC_ASSIGN(const backend::Backend* backend, backend::find_backend(options.backend));
   HC_ASSIGN(gguf::File file, gguf::File::open(path, {.mmap = options.mmap}));
   HC_ASSIGN(model::Model model, inside(path, model::load(file, {.context = options.context})));
@@ -118,6 +119,8 @@ Result<std::shared_ptr<Engine>> Engine::load(const std::string& path, EngineOpti
                            .tokenizer = std::move(tokenizer),
                            .backend = backend},
                           options);
+} catch (const std::bad_alloc&) {
+  return fail(ErrorCode::kOutOfMemory, "{}: out of memory while it was loaded", escape_for_display(path));
 }
 
 /// Engine's friend: puts an Impl together.

@@ -48,6 +48,8 @@ Result<void> Engine::Impl::take_in(std::span<const Intake> intakes, const std::f
       if (logits.empty()) {
         intake.session->next_logits.resize(info.vocabulary);
         logits = intake.session->next_logits;
+      } else {
+        intake.session->logits.reserve(info.vocabulary);  // so that keeping the last ones cannot fail
       }
       const uint32_t n_logits = uint32_t(logits.size() / info.vocabulary);
       works.push_back({&sequence, sequence.size() - n_logits, logits});
@@ -128,7 +130,7 @@ std::span<const Token> Session::tokens() const { return impl_->sequence->tokens(
 uint32_t Session::position() const { return impl_->sequence->size(); }
 uint32_t Session::computed() const { return impl_->sequence->computed(); }
 
-Result<Session> Session::fork() const {
+Result<Session> Session::fork() const try {
   std::unique_ptr<Impl> copy;
   {
     const std::lock_guard lock(impl_->engine->mutex);
@@ -136,6 +138,8 @@ Result<Session> Session::fork() const {
   }
   copy->logits = impl_->logits;
   return Session(std::move(copy));
+} catch (const std::bad_alloc&) {
+  return fail(ErrorCode::kOutOfMemory, "out of memory for a copy of a session of {} tokens", position());
 }
 
 Result<void> Session::rewind(uint32_t position) {
@@ -148,12 +152,14 @@ Result<void> Session::rewind(uint32_t position) {
   return {};
 }
 
-Result<Session> Engine::new_session() {
+Result<Session> Engine::new_session() try {
   const std::lock_guard lock(impl_->mutex);
   return Session(std::make_unique<Session::Impl>(impl_, Sequence(*impl_->cache)));
+} catch (const std::bad_alloc&) {
+  return fail(ErrorCode::kOutOfMemory, "out of memory for a session");
 }
 
-Result<void> Engine::step(std::span<const Feed> feeds) {
+Result<void> Engine::step(std::span<const Feed> feeds) try {
   std::vector<Impl::Intake> intakes;
   std::vector<const Session*> seen;
   for (size_t i = 0; i < feeds.size(); ++i) {
@@ -170,6 +176,8 @@ Result<void> Engine::step(std::span<const Feed> feeds) {
   if (std::adjacent_find(seen.begin(), seen.end()) != seen.end())
     return invalid("a session is given twice in one step");
   return intakes.empty() ? Result<void>() : impl_->take_in(intakes, {});
+} catch (const std::bad_alloc&) {  // of the lists here: take_in() reports its own
+  return fail(ErrorCode::kOutOfMemory, "out of memory for a step of {} sessions", feeds.size());
 }
 
 }  // namespace honeycrisp
