@@ -39,6 +39,8 @@ class Bench(Case):
     def test_a_backend_without_limits_says_so(self):
         report = self.report("--backend", "reference")
         self.assertIsNone(report["tests"][0]["percent_of_bandwidth"])
+        self.assertIn("reference", report["no_ceilings"])
+        self.assertIsNone(report["no_op_times"])
         text = self.succeed("bench", "-m", MODEL, "-p", "0", "-n", "2", "-r", "1", "--backend", "reference", "--ops").decode()
         self.assertIn("No share of the device's limits: reference", text)
         self.assertIn("No times per op: reference", text)

@@ -15,6 +15,7 @@ namespace json = boost::json;
 std::string percent(double value) { return value == 0 ? "–" : fmt::format("{:.1f} %", value); }
 
 json::value known(double value) { return value == 0 ? json::value(nullptr) : json::value(value); }
+json::value known(const std::string& reason) { return reason.empty() ? json::value(nullptr) : json::value(reason); }
 
 std::string ops_text(const BenchTest& test) {
   double total = 0;
@@ -91,6 +92,8 @@ std::string bench_json(const BenchReport& report) {
                                       {"weight_bytes_per_token", info.weight_bytes_per_token},
                                       {"load_seconds", report.load_seconds},
                                       {"arithmetic", report.arithmetic},
+                                      {"no_ceilings", known(report.no_ceilings)},
+                                      {"no_op_times", known(report.no_op_times)},
                                       {"tests", std::move(tests)}}) +
          "\n";
 }
