@@ -78,7 +78,7 @@ def page():
     for name, rest in re.findall(r'\{\.name = "([^"]+)"([^}]*)\}', GOLDEN.read_text()):
         bar = re.search(r"\.reference_bar = ([\d.e-]+)", rest)
         if cpu := re.search(r"\.cpu_bar = ([\d.e-]+)", rest):
-            wider.append(f"`{name}`: {bound(cpu[1])}, its weights have few bits")
+            wider.append(f"`{name}`: {bound(cpu[1])}, its experts meet activations of 14 bits")
         architecture = architecture_of(ROOT / "tests" / "data" / "families" / f"{name}.gguf")
         golden.setdefault(architecture, []).append(f"`{name}`" + (f" ({bound(bar[1])})" if bar else ""))
     rows = []

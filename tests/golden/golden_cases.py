@@ -43,8 +43,9 @@ _TEXT = dict(vocab_size=283, max_position_embeddings=512, rms_norm_eps=1e-6, tie
              pad_token_id=0, bos_token_id=1, eos_token_id=2)
 _EXPERTS = dict(_TEXT, hidden_size=72, num_attention_heads=3, num_key_value_heads=1, moe_intermediate_size=40)
 _DELTA = dict(
-    _EXPERTS | dict(hidden_size=56, moe_intermediate_size=24), head_dim=32, num_hidden_layers=4, linear_conv_kernel_dim=4, linear_key_head_dim=16,
-    linear_value_head_dim=24, linear_num_key_heads=2, linear_num_value_heads=4, num_experts=5, num_experts_per_tok=3,
+    _EXPERTS | dict(hidden_size=56, moe_intermediate_size=24), head_dim=32, num_hidden_layers=4,
+    linear_conv_kernel_dim=4, linear_key_head_dim=16, linear_value_head_dim=24, linear_num_key_heads=2,
+    linear_num_value_heads=4, num_experts=5, num_experts_per_tok=3,
     shared_expert_intermediate_size=56,
     rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25})
 
@@ -199,8 +200,8 @@ CASES: dict[str, Case] = {
     "gemma4-moe": Case(
         "Gemma 4 with experts beside the dense block, V is K on the full layer",
         "Gemma4ForCausalLM", "Gemma4TextConfig",
-        dict(_TEXT | dict(tie_word_embeddings=True), hidden_size=56, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
-             num_key_value_heads=2, num_global_key_value_heads=1, head_dim=32, global_head_dim=64,
+        dict(_TEXT | dict(tie_word_embeddings=True), hidden_size=56, intermediate_size=48, num_hidden_layers=3,
+             num_attention_heads=4, num_key_value_heads=2, num_global_key_value_heads=1, head_dim=32, global_head_dim=64,
              attention_k_eq_v=True, sliding_window=16, final_logit_softcapping=30.0, hidden_size_per_layer_input=0,
              vocab_size_per_layer_input=283, enable_moe_block=True, num_experts=6, top_k_experts=3,
              moe_intermediate_size=24, layer_types=["sliding_attention", "sliding_attention", "full_attention"]),

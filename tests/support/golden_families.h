@@ -12,7 +12,7 @@ namespace honeycrisp::test_support {
 struct GoldenFamily {
   const char* name;             // <name>.gguf, <name>.tokens.txt, <name>.logits.f32
   double reference_bar = 1e-5;  // relative error of all logits on `reference`: three times an independent pass in f32
-  double cpu_bar = 5e-5;        // the same on `cpu`; wider where weights of few bits meet activations of 16
+  double cpu_bar = 5e-5;        // the same on `cpu`; wider where weights meet activations as 14-bit integers
   uint32_t context = 0;         // to load it for (0: the trained one); chooses long-rope factors
   bool narrow_heads = false;    // heads that are no whole q8_0 block, so that such a cache is refused
 
