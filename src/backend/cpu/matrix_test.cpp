@@ -205,6 +205,34 @@ INSTANTIATE_TEST_SUITE_P(All, Panel, ::testing::ValuesIn(packed_formats()),
 INSTANTIATE_TEST_SUITE_P(All, Matrix, ::testing::ValuesIn(weight_formats()),
                          [](const auto& param_info) { return std::string(quant::to_string(param_info.param)); });
 
+// Rows 16 to 35 of each of three slices: what lies between them belongs to others.
+TEST(PackedWeights, only_the_rows_that_were_packed_are_given_back) {
+  constexpr uint32_t kSlices = 3, kOfSlice = 40, kFirst = 16, kPacked = 20;
+  Problem p(quant::Format::kQ4_0, kOfSlice, 64, 5, kSlices);
+  p.program.steps[0].op = program::Logits{.table = {0, kFirst, kPacked}};
+  const uint64_t row_bytes = p.program.weights[0].row_bytes();
+  std::vector<int> given(p.bytes.size());
+  uint64_t last_done = 0, last_total = 0;
+  const CompileOptions options{.progress =
+                                   [&](uint64_t done, uint64_t total) {
+                                     EXPECT_GE(done, last_done);
+                                     last_done = done;
+                                     last_total = total;
+                                   },
+                               .release_source =
+                                   [&](const std::byte* data, uint64_t bytes) {
+                                     for (uint64_t i = 0; i < bytes; ++i) ++given.at(size_t(data - p.bytes.data()) + i);
+                                   }};
+  ThreadPool pool(2);
+  ASSERT_TRUE(PackedWeights::make(p.program, options, pool));
+  for (size_t i = 0; i < given.size(); ++i) {
+    const uint64_t row = i / row_bytes % kOfSlice;
+    ASSERT_EQ(given[i], row >= kFirst && row < kFirst + kPacked ? 1 : 0) << "byte " << i;
+  }
+  EXPECT_EQ(last_done, last_total);
+  EXPECT_EQ(last_total, p.bytes.size());
+}
+
 TEST(MatrixInput, huge_and_tiny_activations_stay_exact_in_proportion) {
   for (float factor : {1e-25f, 1e-10f, 1e10f, 1e30f})
     for (const Isa* isa : available_isas()) {
