@@ -11,8 +11,6 @@ namespace {
 // Generous bounds: far above any published model, low enough that products of a few of them stay within 64 bits.
 constexpr uint32_t kMaxLayers = 4096;
 constexpr uint32_t kMaxWidth = 1u << 20;
-constexpr uint32_t kMaxHeads = 4096;
-constexpr uint32_t kMaxHeadDim = 4096;
 constexpr uint32_t kMaxContext = 1u << 30;
 
 /// Layers after the last one that predict tokens beyond the next; block_count includes them.

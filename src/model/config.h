@@ -41,6 +41,10 @@ class HyperParameters {
   std::string architecture_;
 };
 
+/// Limits of what files may ask for: many times any published model, small enough that products fit 32 bits.
+inline constexpr uint32_t kMaxHeads = 4096;
+inline constexpr uint32_t kMaxHeadDim = 4096;
+
 /// What every decoder-only transformer has.
 struct Config {
   std::string architecture;

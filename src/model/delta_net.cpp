@@ -7,8 +7,6 @@ using program::Slice;
 
 namespace {
 
-constexpr uint32_t kMaxHeads = 4096;
-constexpr uint32_t kMaxHeadDim = 4096;
 constexpr uint32_t kMaxTaps = 64;
 constexpr uint32_t kDefaultInterval = 4;  // every fourth layer attends
 

@@ -54,8 +54,8 @@ class Gemma4 {
     HC_ASSIGN(const double softcap, hyper.get_float("final_logit_softcapping", 0, 0, 1e9));
     final_softcap_ = float(softcap);
 
-    HC_ASSIGN(const uint32_t key_swa, hyper.get("attention.key_length_swa", c_.key_dim[0], 1, 4096));
-    HC_ASSIGN(const uint32_t value_swa, hyper.get("attention.value_length_swa", c_.value_dim[0], 1, 4096));
+    HC_ASSIGN(const uint32_t key_swa, hyper.get("attention.key_length_swa", c_.key_dim[0], 1, kMaxHeadDim));
+    HC_ASSIGN(const uint32_t value_swa, hyper.get("attention.value_length_swa", c_.value_dim[0], 1, kMaxHeadDim));
     const uint32_t full_head = c_.key_dim[0];
     for (uint32_t i = 0; i < n; ++i) {
       if (!sliding_[i]) continue;
