@@ -79,7 +79,11 @@ class Reader {
     // Old files have only the factor, under one of two names, and mean linear.
     HC_ASSIGN(const double legacy, hyper_.get_float("rope.scale_linear", 0, 0, kMaxFactor));
     HC_ASSIGN(double factor, hyper_.get_float("rope.scaling.factor", legacy, 0, kMaxFactor));
-    if (factor == 0) factor = 1;
+    if (factor == 0) factor = 1;  // not set
+    if (factor < 1)
+      return invalid("{}: {} would shrink the context (expected 1 or more)",
+                     hyper_.key(hyper_.has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear"),
+                     factor);
     const bool long_rope = in_.builder.has(kLongFactors) || in_.builder.has(kShortFactors);
     HC_ASSIGN(const uint32_t original, hyper_.get(kOriginalContext, in_.config.trained_context, 1, 1u << 30));
     original_context_ = original;

@@ -296,6 +296,10 @@ const Refusal kRefusals[] = {
     {"yarn_of_base_one", [](RawGguf& f) { make_yarn(f, 1, 4, 128); }, "llama.rope.freq_base: YaRN"},
     {"a_factor_not_a_number", [](RawGguf& f) { f.set("llama.rope.scaling.factor", value(std::nanf(""))); },
      "llama.rope.scaling.factor"},
+    {"a_factor_below_one", [](RawGguf& f) { f.set("llama.rope.scaling.factor", value(1e-30f)); },
+     "llama.rope.scaling.factor: 1.0000000031710769e-30 would shrink"},
+    {"an_old_factor_below_one", [](RawGguf& f) { f.set("llama.rope.scale_linear", value(0.5f)); },
+     "llama.rope.scale_linear: 0.5 would shrink"},
     {"magnitude_of_zero",
      [](RawGguf& f) {
        make_yarn(f, 1e4f, 4, 128);
