@@ -1,10 +1,14 @@
-// make_fuzz_seeds FOLDER: writes small files for each fuzzer to start from into FOLDER/<fuzzer's name without fuzz_>.
+// make_fuzz_seeds FOLDER MODELS: writes small files for each fuzzer to start from into FOLDER/<fuzzer's name without
+// fuzz_>. MODELS: a folder of GGUF files of all families.
+#include "gguf/file.h"
 #include "support/hostile_gguf.h"
 #include "support/tiny_gguf.h"
 
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -37,14 +41,30 @@ bool write_gguf_seeds(const std::string& folder) {
   }
   return good;
 }
+
+/// The beginnings of model files, without the weights.
+bool write_model_seeds(const std::string& folder, const std::string& models) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  bool good = true;
+  for (const auto& entry : std::filesystem::directory_iterator(models, error)) {
+    if (entry.path().extension() != ".gguf") continue;
+    std::ifstream in(entry.path(), std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    const auto header = honeycrisp::gguf::parse(std::as_bytes(std::span(bytes)), entry.path().string());
+    good = good && header && write(folder, entry.path().stem().string(), bytes.substr(0, header->data_offset));
+  }
+  return good && !error;
+}
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: %s FOLDER MODELS\n", argv[0]);
     return 2;
   }
-  if (write_gguf_seeds(std::string(argv[1]) + "/gguf")) return 0;
+  const std::string folder = argv[1];
+  if (write_gguf_seeds(folder + "/gguf") && write_model_seeds(folder + "/model", argv[2])) return 0;
   std::fprintf(stderr, "cannot write seeds to %s\n", argv[1]);
   return 1;
 }
