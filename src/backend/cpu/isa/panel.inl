@@ -126,20 +126,14 @@ static void multiply_rows(const PanelArgs& a, uint32_t first_row) {
   repeat<kRows>([&](auto r) __attribute__((always_inline)) { store(a.y + (first_row + r) * kLanes, acc[r]); });
 }
 
+// A panel that has just been read is in the cache: the rest of the rows takes it again in fewer and fewer together.
 template <class Format>
 static void multiply_panel(const PanelArgs& a) {
   uint32_t row = 0;
   for (; row + 8 <= a.n_rows; row += 8) multiply_rows<Format, 8>(a, row);
-  switch (a.n_rows - row) {
-    case 7: return multiply_rows<Format, 7>(a, row);
-    case 6: return multiply_rows<Format, 6>(a, row);
-    case 5: return multiply_rows<Format, 5>(a, row);
-    case 4: return multiply_rows<Format, 4>(a, row);
-    case 3: return multiply_rows<Format, 3>(a, row);
-    case 2: return multiply_rows<Format, 2>(a, row);
-    case 1: return multiply_rows<Format, 1>(a, row);
-    default: return;
-  }
+  if ((a.n_rows - row) & 4) multiply_rows<Format, 4>(a, row), row += 4;
+  if ((a.n_rows - row) & 2) multiply_rows<Format, 2>(a, row), row += 2;
+  if ((a.n_rows - row) & 1) multiply_rows<Format, 1>(a, row);
 }
 
 /// The values of one output of a panel.
