@@ -3,7 +3,7 @@
 namespace honeycrisp::model {
 namespace {
 
-constexpr uint32_t kMaxExperts = 1u << 16;
+constexpr uint32_t kMaxExperts = 4096, kMaxChosen = 256;  // several times any published model
 constexpr uint32_t kMaxHidden = 1u << 20;
 
 /// `expert_gating_func` as files number it.
@@ -41,7 +41,7 @@ Result<Mixture> read_mixture(const HyperParameters& hyper, const Config& c, cons
   Mixture m{.kind = kind};
   HC_TRY(refuse_other_kinds(hyper));
   HC_ASSIGN(m.n_experts, hyper.per_layer("expert_count", c.n_layers, 1, kMaxExperts));
-  HC_ASSIGN(m.top_k, hyper.per_layer("expert_used_count", c.n_layers, 1, kMaxExperts));
+  HC_ASSIGN(m.top_k, hyper.per_layer("expert_used_count", c.n_layers, 1, kMaxChosen));
   for (uint32_t i = 0; i < c.n_layers; ++i)
     if (m.top_k[i] > m.n_experts[i])
       return invalid("{}: {} of {} experts (layer {})", hyper.key("expert_used_count"), m.top_k[i], m.n_experts[i], i);
@@ -83,6 +83,9 @@ Result<program::MixExperts> make_mixture(Builder& builder, const Config& c, cons
   m.router.routing = mixture.routing;
   m.router.top_k = mixture.top_k[layer];
   HC_ASSIGN(m.router.matrix, builder.matrix(name("ffn_gate_inp"), c.width, n));
+  if (builder.has(name("exp_probs_b", ".bias")))
+    return unsupported("tensor '{}': a bias for the choice of experts is not supported in this family",
+                       name("exp_probs_b", ".bias"));
   if (mixture.weights_scale != 1)
     m.router.expert_scale = builder.computed_vector(layer_name(layer, "expert_weights_scale"),
                                                     std::vector<float>(n, mixture.weights_scale));

@@ -3,11 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 
 namespace honeycrisp::backend::cpu {
 namespace {
@@ -16,8 +12,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kBlock = uint64_t{1} << 18;         // bytes that a thread takes at a time
 constexpr uint64_t kLeastBuffer = uint64_t{64} << 20;  // more than the caches of a core
-constexpr uint64_t kHugePage = uint64_t{2} << 20;
-constexpr uint64_t kRounds = 4096;  // of the multiplying loop between two looks at the clock
+constexpr uint64_t kRounds = 4096;                     // of the multiplying loop between two looks at the clock
 constexpr auto kLeastTime = std::chrono::milliseconds(40);
 
 struct Work {
@@ -54,18 +49,12 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 }  // namespace
 
-void CeilingProbe::Free::operator()(uint8_t* p) const { std::free(p); }
-
 Result<void> CeilingProbe::reserve(ThreadPool& pool, uint64_t bytes) {
   bytes = std::max(bytes, kLeastBuffer) / kBlock * kBlock;
   if (bytes == bytes_) return {};
-  const uint64_t padded = (bytes + kHugePage - 1) / kHugePage * kHugePage;
-  buffer_.reset(static_cast<uint8_t*>(std::aligned_alloc(kHugePage, padded)));
+  buffer_ = allocate_to_read<uint8_t>(bytes);
   bytes_ = 0;
   if (!buffer_) return fail(ErrorCode::kOutOfMemory, "{} bytes to measure the memory with cannot be allocated", bytes);
-#ifdef __linux__
-  (void)madvise(buffer_.get(), padded, MADV_HUGEPAGE);  // a wish: small pages only read slower
-#endif
   bytes_ = bytes;
   Work work{.isa = nullptr, .buffer = buffer_.get(), .n_blocks = bytes / kBlock};
   pool.run(fill, &work);

@@ -3,6 +3,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/isa/kernels.h"
+#include "backend/cpu/memory.h"
 #include "backend/cpu/thread_pool.h"
 
 #include <cstddef>
@@ -17,12 +18,9 @@ class CeilingProbe {
   Result<Ceilings> measure(ThreadPool& pool, const Isa& isa, uint64_t buffer_bytes);
 
  private:
-  struct Free {
-    void operator()(uint8_t* p) const;
-  };
   Result<void> reserve(ThreadPool& pool, uint64_t bytes);
 
-  std::unique_ptr<uint8_t, Free> buffer_;
+  Memory<uint8_t> buffer_;
   uint64_t bytes_ = 0;  // a multiple of the block that threads take
 };
 

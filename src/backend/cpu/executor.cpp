@@ -2,6 +2,7 @@
 
 #include "backend/batch_check.h"
 #include "backend/cpu/ceilings.h"
+#include "backend/cpu/memory.h"
 #include "backend/cpu/packing.h"
 #include "backend/cpu/thread_pool.h"
 #include "base/check.h"
@@ -19,19 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kAlignment = 64;
 constexpr size_t kRangesPerThread = 16;  // of a pass's items: small enough that no thread waits long for another
-
-struct Free {
-  void operator()(std::byte* p) const { std::free(p); }
-};
-using Memory = std::unique_ptr<std::byte, Free>;
-
-// Aligned memory that is not touched, so that rows never computed cost no pages.
-Memory allocate(size_t bytes) {
-  return Memory(
-      static_cast<std::byte*>(std::aligned_alloc(kAlignment, round_up(std::max<size_t>(bytes, 1), kAlignment))));
-}
 
 // Adds up aligned regions; remembers an overflow.
 class Layout {
@@ -124,7 +113,7 @@ class CpuExecutor final : public Executor {
   KvCache cache_;
   StateStore states_;
   RopeTables ropes_;
-  Memory memory_, softmax_;
+  Memory<std::byte> memory_, softmax_;
   uint64_t memory_bytes_ = 0, softmax_bytes_ = 0, kernel_bytes_ = 0;
   uint32_t chunk_capacity_ = 0;
   std::vector<float*> buffers_;
@@ -168,7 +157,7 @@ Result<void> CpuExecutor::allocate_memory() {
   }
   if (layout.overflow()) return invalid("buffers for {} rows would not fit the address space", rows);
   memory_bytes_ = layout.total();
-  memory_ = allocate(layout.total());
+  memory_ = allocate<std::byte>(layout.total());
   if (!memory_)
     return fail(ErrorCode::kOutOfMemory, "{} bytes of buffers for {} rows cannot be allocated", layout.total(), rows);
 
@@ -201,7 +190,7 @@ Result<void> CpuExecutor::reserve_chunks(uint32_t n_chunks) {
   if (n_chunks <= chunk_capacity_) return {};
   const uint64_t doubled = std::bit_ceil(n_chunks);
   const size_t bytes = 2 * size_t{state_.n_threads} * doubled * needs_.softmax_floats * sizeof(float);
-  Memory grown = allocate(bytes);
+  Memory<std::byte> grown = allocate<std::byte>(bytes);
   if (!grown) return fail(ErrorCode::kOutOfMemory, "{} bytes for attention cannot be allocated", bytes);
   softmax_ = std::move(grown);
   softmax_bytes_ = bytes;

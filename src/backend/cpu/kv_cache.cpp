@@ -57,8 +57,6 @@ uint8_t q8_code(float x, const Q8Scale& scale) {
 
 }  // namespace
 
-void KvCache::Free::operator()(uint8_t* p) const { std::free(p); }
-
 Result<void> KvCache::check(const program::Program& program, CacheType type) {
   HC_TRY(check_cache_type(program, type));
   for (const program::CachePool& pool : program.pools) {
@@ -89,7 +87,7 @@ Result<void> KvCache::reserve(uint32_t pool_index, uint32_t n_pages) {
   while (pool.chunks.size() * pool.pages_per_chunk < n_pages) {
     const size_t bytes = round_up<size_t>(pool.page_bytes * pool.pages_per_chunk, 64);
     // Zeroed, because lanes of positions not yet written are computed with; large blocks come zeroed from the system.
-    std::unique_ptr<uint8_t, Free> chunk(static_cast<uint8_t*>(std::calloc(bytes, 1)));
+    Memory<uint8_t> chunk(static_cast<uint8_t*>(std::calloc(bytes, 1)));
     if (!chunk)
       return fail(ErrorCode::kOutOfMemory, "KV cache: {} bytes for pages {} to {} of pool {} cannot be allocated",
                   bytes, pool.chunks.size() * pool.pages_per_chunk, (pool.chunks.size() + 1) * pool.pages_per_chunk - 1,

@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/isa/kernels.h"
+#include "backend/cpu/memory.h"
 
 #include <memory>
 #include <vector>
@@ -41,9 +42,6 @@ class KvCache {
                  const float* value) const;
 
  private:
-  struct Free {
-    void operator()(uint8_t* p) const;
-  };
   struct Pool {
     size_t key_tile_bytes = 0;
     size_t value_position_bytes = 0;
@@ -53,7 +51,7 @@ class KvCache {
     uint32_t n_kv_heads = 0;
     uint32_t pages_per_chunk = 1;
     uint32_t n_pages = 0;
-    std::vector<std::unique_ptr<uint8_t, Free>> chunks;
+    std::vector<Memory<uint8_t>> chunks;
   };
   uint8_t* page(const Pool& pool, PageId page) const {
     return pool.chunks[page / pool.pages_per_chunk].get() + page % pool.pages_per_chunk * pool.page_bytes;

@@ -9,19 +9,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <span>
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 
 namespace honeycrisp::backend::cpu {
 namespace {
 
-constexpr uint64_t kSmallPage = 4096, kHugePage = uint64_t{2} << 20;
 constexpr uint64_t kPackedAtOnce = uint64_t{32} << 20;  // bytes, before the file's pages are given back
-constexpr uint64_t kPrefetched = 8192;  // bytes behind the last panel that the kernels may ask for, never use
 
 // ---- codes of a group of 32 inputs, as the file has them
 
@@ -203,8 +197,6 @@ void pack_panel(quant::Format format, const std::byte* rows, uint64_t row_bytes,
   f->pack(rows, row_bytes, n_rows, cols / (f->groups * kGroup), panel);
 }
 
-void PackedWeights::Free::operator()(uint8_t* p) const { std::free(p); }
-
 Result<void> PackedWeights::add(const program::Program& program, const program::Matrix& matrix, ThreadPool& pool,
                                 const std::function<void(const std::byte*, uint64_t)>& done) {
   const program::Weight& w = program.weight(matrix);
@@ -212,15 +204,9 @@ Result<void> PackedWeights::add(const program::Program& program, const program::
   const auto slice = checked_mul(panels, one);
   const auto bytes = slice ? checked_mul<uint64_t>(*slice, w.slices) : std::nullopt;
   if (!bytes || *bytes > SIZE_MAX / 2) return invalid("weight {} would not fit the address space", w.name);
-  // Whole huge pages only where they are filled: a system that gives them unasked would add one to each small matrix.
-  const uint64_t alignment = *bytes < kHugePage ? kSmallPage : kHugePage;
-  const uint64_t padded = round_up(*bytes + kPrefetched, alignment);
-  Memory memory(static_cast<uint8_t*>(std::aligned_alloc(alignment, padded)));
+  Memory<uint8_t> memory = allocate_to_read<uint8_t>(*bytes);
   if (!memory)
     return fail(ErrorCode::kOutOfMemory, "{} bytes for the packed weight {} cannot be allocated", *bytes, w.name);
-#ifdef __linux__
-  if (*bytes >= kHugePage) (void)madvise(memory.get(), padded, MADV_HUGEPAGE);  // a wish: small pages cost 15 %
-#endif
 
   struct Work {
     const program::Weight& weight;

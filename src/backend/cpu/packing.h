@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backend/backend.h"
+#include "backend/cpu/memory.h"
 #include "backend/cpu/thread_pool.h"
 
 #include <cstdint>
@@ -45,10 +46,6 @@ class PackedWeights {
   uint64_t memory_bytes() const { return memory_bytes_; }
 
  private:
-  struct Free {
-    void operator()(uint8_t* p) const;
-  };
-  using Memory = std::unique_ptr<uint8_t, Free>;
   using Key = std::tuple<program::WeightId, uint32_t, uint32_t>;  // weight, first row, rows
   static Key key(const program::Matrix& m) { return {m.weight, m.first_row, m.rows}; }
 
@@ -57,7 +54,7 @@ class PackedWeights {
                    const std::function<void(const std::byte*, uint64_t)>& done);
 
   std::map<Key, PackedMatrix> matrices_;
-  std::vector<Memory> memory_;
+  std::vector<Memory<uint8_t>> memory_;
   uint64_t memory_bytes_ = 0;
 };
 

@@ -4,12 +4,9 @@
 #include "base/check.h"
 #include "base/checked.h"
 
-#include <cstdlib>
 #include <cstring>
 
 namespace honeycrisp::backend::cpu {
-
-void StateStore::Free::operator()(float* p) const { std::free(p); }
 
 StateStore::StateStore(const program::Program& program) {
   for (const program::StateLayer& layer : program.states) {
@@ -21,7 +18,7 @@ StateStore::StateStore(const program::Program& program) {
 
 Result<void> StateStore::reserve(uint32_t n_states) {
   while (states_.size() < n_states) {
-    std::unique_ptr<float, Free> state(static_cast<float*>(std::aligned_alloc(64, bytes() + 64)));
+    Memory<float> state = allocate<float>(bytes());
     if (!state)
       return fail(ErrorCode::kOutOfMemory, "recurrent state {} of {} bytes cannot be allocated", states_.size(),
                   bytes());

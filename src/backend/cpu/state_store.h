@@ -6,6 +6,7 @@
 #pragma once
 
 #include "backend/backend.h"
+#include "backend/cpu/memory.h"
 
 #include <memory>
 #include <vector>
@@ -26,9 +27,6 @@ class StateStore {
   float* history(program::StateId layer, StateId state) const { return at(state) + layers_[layer].history; }
 
  private:
-  struct Free {
-    void operator()(float* p) const;
-  };
   struct Layer {
     uint64_t matrices, history;  // where they begin, in floats
   };
@@ -36,7 +34,7 @@ class StateStore {
 
   std::vector<Layer> layers_;
   uint64_t floats_ = 0;
-  std::vector<std::unique_ptr<float, Free>> states_;
+  std::vector<Memory<float>> states_;
 };
 
 }  // namespace honeycrisp::backend::cpu
