@@ -54,6 +54,14 @@ uint32_t usable_vocabulary(const engine::EngineParts& parts) {
   return uint32_t(std::min<size_t>(entries, rows));
 }
 
+/// Main memory that a backend's own copies of the weights may take; 0: not known. A file that was read rather than
+/// mapped stays where it is, a mapped one's pages give way.
+uint64_t weight_memory(const gguf::File& file, const EngineOptions& options) {
+  const uint64_t machine = engine::physical_memory();
+  if (machine == 0 || options.mmap) return machine;
+  return std::max<uint64_t>(1, machine - std::min(machine, file.file_bytes()));
+}
+
 ModelInfo describe(const engine::EngineParts& parts, uint32_t context) {
   const model::ModelSummary& summary = parts.model.summary;
   ModelInfo info;
@@ -143,6 +151,7 @@ struct EngineFactory {
                             .threads = options.threads,
                             .max_rows = options.chunk,
                             .max_positions = context,
+                            .memory_limit = weight_memory(impl->parts.file, options),
                             .progress = options.progress,
                             .release_source = [file = impl->parts.file](const std::byte* data, uint64_t bytes) {
                               file.release(data, bytes);

@@ -95,6 +95,27 @@ double tolerance(const std::vector<float>& w, const float* x, bool integers) {
   return (integers ? 6 * std::sqrt(variance) : 0) + magnitude * 0x1p-24 * (8 + double(w.size()) / 4);
 }
 
+TEST(PackedWeights, more_than_the_memory_is_refused_before_anything_is_packed) {
+  Problem p(quant::Format::kQ8_0, 48, 64, 1);  // 3 panels of 16 rows of two blocks of 34 bytes
+  constexpr uint64_t kBytes = 48 * 2 * 34;
+  ThreadPool pool(1);
+  uint64_t told = 0;
+  const auto make = [&](uint64_t limit) {
+    return PackedWeights::make(
+        p.program, {.memory_limit = limit, .progress = [&](uint64_t done, uint64_t) { told = done; }}, pool);
+  };
+  const auto refused = make(kBytes - 1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_EQ(told, 0u);
+  // The same matrix twice is packed once.
+  p.program.steps.push_back(p.program.steps[0]);
+  const auto packed = make(kBytes);
+  ASSERT_TRUE(packed) << packed.error().message;
+  EXPECT_EQ(packed->memory_bytes(), kBytes);
+  EXPECT_EQ(told, kBytes);
+}
+
 class Matrix : public ::testing::TestWithParam<quant::Format> {};
 
 TEST_P(Matrix, product_is_near_the_exact_one) {

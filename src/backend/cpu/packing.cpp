@@ -184,6 +184,19 @@ void for_matrices(const program::Op& op, Visit visit) {
   }
 }
 
+// Of a matrix whose panels lie one behind the other.
+struct PackedSize {
+  uint64_t panels, panel, slice, bytes;  // panels of a slice; the rest in bytes
+};
+
+Result<PackedSize> packed_size(const program::Weight& w, const program::Matrix& matrix) {
+  const uint64_t panels = ceil_div<uint64_t>(matrix.rows, kLanes), one = panel_bytes(w.format, w.cols);
+  const auto slice = checked_mul(panels, one);
+  const auto bytes = slice ? checked_mul<uint64_t>(*slice, w.slices) : std::nullopt;
+  if (!bytes || *bytes > SIZE_MAX / 2) return invalid("weight {} would not fit the address space", w.name);
+  return PackedSize{panels, one, *slice, *bytes};
+}
+
 }  // namespace
 
 bool is_packed(quant::Format format) { return find_format(format) != nullptr; }
@@ -200,13 +213,11 @@ void pack_panel(quant::Format format, const std::byte* rows, uint64_t row_bytes,
 Result<void> PackedWeights::add(const program::Program& program, const program::Matrix& matrix, ThreadPool& pool,
                                 const std::function<void(const std::byte*, uint64_t)>& done) {
   const program::Weight& w = program.weight(matrix);
-  const uint64_t panels = ceil_div<uint64_t>(matrix.rows, kLanes), one = panel_bytes(w.format, w.cols);
-  const auto slice = checked_mul(panels, one);
-  const auto bytes = slice ? checked_mul<uint64_t>(*slice, w.slices) : std::nullopt;
-  if (!bytes || *bytes > SIZE_MAX / 2) return invalid("weight {} would not fit the address space", w.name);
-  Memory<uint8_t> memory = allocate_to_read<uint8_t>(*bytes);
+  HC_ASSIGN(const PackedSize size, packed_size(w, matrix));
+  const uint64_t panels = size.panels, one = size.panel;
+  Memory<uint8_t> memory = allocate_to_read<uint8_t>(size.bytes);
   if (!memory)
-    return fail(ErrorCode::kOutOfMemory, "{} bytes for the packed weight {} cannot be allocated", *bytes, w.name);
+    return fail(ErrorCode::kOutOfMemory, "{} bytes for the packed weight {} cannot be allocated", size.bytes, w.name);
 
   struct Work {
     const program::Weight& weight;
@@ -242,14 +253,41 @@ Result<void> PackedWeights::add(const program::Program& program, const program::
       done(begin, uint64_t(end - begin));
     }
   }
-  matrices_[key(matrix)] = {memory.get(), one, *slice};
+  matrices_[key(matrix)] = {memory.get(), one, size.slice};
   memory_.push_back(std::move(memory));
-  memory_bytes_ += *bytes;
+  memory_bytes_ += size.bytes;
   return {};
+}
+
+// Systems that promise more memory than they have end the process in the middle of packing instead.
+Result<void> PackedWeights::check_memory(const program::Program& program, uint64_t limit) {
+  if (limit == 0) return {};
+  std::map<Key, uint64_t> bytes;
+  for (const program::Step& step : program.steps) {
+    Result<void> checked;
+    for_matrices(step.op, [&](const program::Matrix& m) {
+      const program::Weight& w = program.weight(m);
+      if (!checked || !is_packed(w.format)) return;
+      const auto size = packed_size(w, m);
+      if (size)
+        bytes[key(m)] = size->bytes;
+      else
+        checked = tl::unexpected(size.error());
+    });
+    HC_TRY(checked);
+  }
+  double total = 0;  // whatever the file says, this does not overflow
+  for (const auto& [matrix, size] : bytes) total += double(size);
+  if (total <= double(limit)) return {};
+  return fail(ErrorCode::kOutOfMemory,
+              "the cpu backend keeps {:.1f} GB of weights in memory, and {:.1f} GB are there (use a smaller model or a "
+              "stronger quantization)",
+              total / 1e9, double(limit) / 1e9);
 }
 
 Result<PackedWeights> PackedWeights::make(const program::Program& program, const CompileOptions& options,
                                           ThreadPool& pool) {
+  HC_TRY(check_memory(program, options.memory_limit));
   PackedWeights packed;
   const uint64_t total = program::resident_bytes(program);
   uint64_t taken_in = 0;

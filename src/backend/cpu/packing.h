@@ -38,7 +38,7 @@ class PackedWeights {
 
   /// Packs every matrix of the program that a Project, MixExperts or Logits multiplies with, on all threads of the
   /// pool, piece by piece, and gives back the pages of the file that it has read. `options` for progress and
-  /// release_source. Error: out of memory, with the sizes.
+  /// release_source. Error: out of memory, with the sizes; before anything is packed if it cannot fit memory_limit.
   static Result<PackedWeights> make(const program::Program& program, const CompileOptions& options, ThreadPool& pool);
 
   /// Null if the matrix is not one of those that are packed.
@@ -49,6 +49,7 @@ class PackedWeights {
   using Key = std::tuple<program::WeightId, uint32_t, uint32_t>;  // weight, first row, rows
   static Key key(const program::Matrix& m) { return {m.weight, m.first_row, m.rows}; }
 
+  static Result<void> check_memory(const program::Program& program, uint64_t limit);
   /// `done` is told of the file's bytes that are no longer needed.
   Result<void> add(const program::Program& program, const program::Matrix& matrix, ThreadPool& pool,
                    const std::function<void(const std::byte*, uint64_t)>& done);
