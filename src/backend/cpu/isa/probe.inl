@@ -1,14 +1,25 @@
 // What this instruction set can do at most: a stream of loads, and integer multiply-adds on registers alone.
 
+#if defined(__AVX512F__)
+constexpr size_t kReadBytes = 64;  // of a load
+#elif defined(__AVX2__)
+constexpr size_t kReadBytes = 32;
+#else
+constexpr size_t kReadBytes = 16;
+#endif
+typedef uint64_t Words __attribute__((vector_size(kReadBytes)));
+
 /// Σ of the bytes' 64-bit words, n a multiple of 256: as fast as memory gives them.
 static uint64_t read_stream(const uint8_t* p, size_t n) {
-  typedef uint64_t Words __attribute__((vector_size(64), aligned(64)));
-  Words sums[4] = {};
-  for (size_t i = 0; i < n; i += 256)
-    for (int j = 0; j < 4; ++j) sums[j] += *reinterpret_cast<const Words*>(p + i + 64 * j);
+  constexpr size_t kLoads = 4;
+  Words zero = {}, sums[kLoads] = {zero, zero, zero, zero};
+  for (size_t i = 0; i < n; i += kLoads * kReadBytes)
+    repeat<int(kLoads)>([&](auto j) __attribute__((always_inline)) {
+      sums[j] += *reinterpret_cast<const Words*>(p + i + kReadBytes * j);
+    });
   const Words sum = sums[0] + sums[1] + sums[2] + sums[3];
   uint64_t total = 0;
-  for (int j = 0; j < 8; ++j) total += sum[j];
+  for (size_t j = 0; j < kReadBytes / 8; ++j) total += sum[j];
   return total;
 }
 
@@ -34,30 +45,37 @@ constexpr uint64_t kPeakMultiplyAdds = 4;
 static inline PeakSum peak_step(PeakSum sum, PeakSum a, PeakSum b) { return sum + a * b; }
 #endif
 
+// Of this the compiler does not know that it is the same every time, or it would multiply once for all steps.
+HC_INLINE PeakSum hidden(PeakSum x) {
+#if defined(__AVX512F__)
+  asm volatile("" : "+v"(x));
+#elif defined(__AVX2__)
+  asm volatile("" : "+x"(x));
+#else
+  asm volatile("" : "+m"(x));
+#endif
+  return x;
+}
+
 constexpr int kPeakChains = 12;  // enough to hide the latency, few enough for sixteen registers
 
 /// `rounds` of kPeakChains independent steps; gives how many multiply-adds that was.
 static uint64_t multiply_peak(uint64_t rounds, uint64_t* kept) {
-  PeakSum sums[kPeakChains], a, b;
-  memset(sums, 0, sizeof sums);
+  PeakSum zero, a, b;
+  memset(&zero, 0, sizeof zero);
   memset(&a, 1, sizeof a);
   memset(&b, 1, sizeof b);
+  // Its address must not be taken, or the sums would be stored in every round.
+  PeakSum sums[kPeakChains];
+  repeat<kPeakChains>([&](auto i) __attribute__((always_inline)) { sums[i] = zero; });
   for (uint64_t round = 0; round < rounds; ++round) {
-    // Tells the compiler that the operands have changed, or it would multiply once for all rounds.
-#if defined(__AVX512F__)
-    asm volatile("" : "+v"(a), "+v"(b));
-#elif defined(__AVX2__)
-    asm volatile("" : "+x"(a), "+x"(b));
-#else
-    asm volatile("" : "+m"(a), "+m"(b));
-#endif
-#pragma GCC unroll 16
-    for (int i = 0; i < kPeakChains; ++i) sums[i] = peak_step(sums[i], a, b);
+    repeat<kPeakChains>([&](auto i) __attribute__((always_inline)) { sums[i] = peak_step(sums[i], hidden(a), b); });
   }
-  for (int i = 0; i < kPeakChains; ++i) {
+  repeat<kPeakChains>([&](auto i) __attribute__((always_inline)) {
+    const PeakSum sum = sums[i];
     uint64_t word;
-    memcpy(&word, &sums[i], sizeof word);
+    memcpy(&word, &sum, sizeof word);
     *kept += word;
-  }
+  });
   return rounds * kPeakChains * kPeakMultiplyAdds;
 }
