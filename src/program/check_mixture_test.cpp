@@ -1,13 +1,11 @@
 // The check of recurrent layers and mixtures of experts, and the bytes that they count.
 #include "program/check.h"
-
-#include <functional>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <ostream>
+#include "program/testing.h"
 
 namespace honeycrisp::program {
 namespace {
+
+using testing::Fault;
 
 constexpr uint32_t kWidth = 64, kVocabulary = 10, kExperts = 4, kChosen = 2, kHidden = 32, kShared = 96;
 constexpr uint32_t kKeyHeads = 2, kHeads = 4, kKeyDim = 8, kValueDim = 16, kTaps = 4;
@@ -79,13 +77,6 @@ Program make_program() {
   return p;
 }
 
-struct Fault {
-  const char* name;
-  const char* words;  // part of the message
-  std::function<void(Program&)> make;
-};
-void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
-
 DeltaNet& delta(Program& p) { return std::get<DeltaNet>(p.steps[kDeltaStep].op); }
 MixExperts& mix(Program& p) { return std::get<MixExperts>(p.steps[kMixStep].op); }
 
@@ -124,19 +115,11 @@ const std::vector<Fault>& faults() {
   return table;
 }
 
-class FaultyMixture : public testing::TestWithParam<Fault> {};
+class FaultyMixture : public ::testing::TestWithParam<Fault> {};
 
-TEST_P(FaultyMixture, is_refused_by_name) {
-  Program program = make_program();
-  GetParam().make(program);
-  const Result<void> checked = check(program);
-  ASSERT_FALSE(checked);
-  EXPECT_EQ(checked.error().code, ErrorCode::kInvalidInput);
-  EXPECT_THAT(checked.error().message, testing::HasSubstr(GetParam().words));
-}
+TEST_P(FaultyMixture, is_refused_by_name) { testing::expect_refused_by_name(make_program(), GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(Table, FaultyMixture, testing::ValuesIn(faults()),
-                         [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(Table, FaultyMixture, ::testing::ValuesIn(faults()), testing::fault_name);
 
 TEST(MixtureCheck, a_valid_program_passes) {
   const Result<void> checked = check(make_program());

@@ -1,15 +1,15 @@
 // The check of programs: a valid one of every op passes, and each single fault in it is refused by name.
 #include "program/check.h"
 
+#include "program/testing.h"
+
 #include <cmath>
-#include <functional>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <limits>
-#include <ostream>
 
 namespace honeycrisp::program {
 namespace {
+
+using testing::Fault;
 
 constexpr uint32_t kWidth = 64, kHidden = 96, kVocabulary = 10, kHeads = 4, kKvHeads = 2, kHeadDim = 16;
 constexpr uint32_t kQ = kHeads * kHeadDim, kKv = kKvHeads * kHeadDim;
@@ -64,13 +64,6 @@ Program make_program() {
   assign_pools(p);
   return p;
 }
-
-struct Fault {
-  const char* name;
-  const char* words;  // part of the message
-  std::function<void(Program&)> make;
-};
-void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
 
 template <class Op>
 Op& op(Program& p, size_t step) {
@@ -131,19 +124,11 @@ const std::vector<Fault>& faults() {
   return table;
 }
 
-class FaultyProgram : public testing::TestWithParam<Fault> {};
+class FaultyProgram : public ::testing::TestWithParam<Fault> {};
 
-TEST_P(FaultyProgram, is_refused_by_name) {
-  Program program = make_program();
-  GetParam().make(program);
-  const Result<void> checked = check(program);
-  ASSERT_FALSE(checked);
-  EXPECT_EQ(checked.error().code, ErrorCode::kInvalidInput);
-  EXPECT_THAT(checked.error().message, testing::HasSubstr(GetParam().words));
-}
+TEST_P(FaultyProgram, is_refused_by_name) { testing::expect_refused_by_name(make_program(), GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(Table, FaultyProgram, testing::ValuesIn(faults()),
-                         [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(Table, FaultyProgram, ::testing::ValuesIn(faults()), testing::fault_name);
 
 TEST(ProgramCheck, a_valid_program_passes) {
   const Result<void> checked = check(make_program());
