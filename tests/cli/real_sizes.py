@@ -1,7 +1,8 @@
 """Models in the sizes of published ones, as sparse files: a header, and data that are holes. What reads no weights
-(inspect) sees the real thing; nothing else can use them. The configurations are those of each model's config.json on
-its page at huggingface.co, the names of keys and tensors those of llama.cpp's converter, the types what its quantizer
-gives a file of that kind (gpt-oss: as published, experts in MXFP4)."""
+(inspect) sees the real thing; nothing else can use them. The figures are those of each model's published
+configuration (config.json of the repository named at each function), as public code quotes them; the names of keys and
+tensors are those of llama.cpp's converter, the types what its quantizer gives a file of that kind (gpt-oss: as
+published, experts in MXFP4)."""
 import struct
 
 TYPES = {"f32": (0, 1, 4), "q8_0": (8, 32, 34), "q4_k": (12, 256, 144), "q6_k": (14, 256, 210), "mxfp4": (39, 32, 17)}
@@ -110,7 +111,7 @@ def _ends(m, width, vocabulary, kind="q6_k", tied=False):
 
 
 def gemma4(layers, width, hidden, heads, kv, full_kv, window, shared=0, per_layer=0, v_is_k=False):
-    """https://huggingface.co/google/gemma-4-31B-it and https://huggingface.co/google/gemma-4-E4B-it"""
+    """google/gemma-4-31B-it and google/gemma-4-E4B-it"""
     vocabulary, head, full_head = 262144, 256, 512
     sliding = [layer % 6 != 5 for layer in range(layers)]
     m = Model("gemma4", block_count=layers, context_length=131072, embedding_length=width, feed_forward_length=hidden,
@@ -151,7 +152,7 @@ def gemma4_e4b():
 
 
 def qwen3_30b_a3b():
-    """https://huggingface.co/Qwen/Qwen3-30B-A3B"""
+    """Qwen/Qwen3-30B-A3B"""
     width, head = 2048, 128
     m = Model("qwen3moe", block_count=48, context_length=40960, embedding_length=width, feed_forward_length=6144,
               attention__head_count=32, attention__head_count_kv=4, attention__key_length=head,
@@ -168,7 +169,7 @@ def qwen3_30b_a3b():
 
 
 def qwen35_27b():
-    """https://huggingface.co/Qwen/Qwen3.5-27B, with the layer that predicts the token after the next"""
+    """Qwen/Qwen3.5-27B, with the layer that predicts the token after the next"""
     width, head, n_k, n_v, d = 5120, 256, 16, 48, 128
     m = Model("qwen35", block_count=65, nextn_predict_layers=1, context_length=262144, embedding_length=width,
               feed_forward_length=17408, attention__head_count=24, attention__head_count_kv=4,
@@ -202,7 +203,7 @@ def qwen35_27b():
 
 
 def gpt_oss_20b():
-    """https://huggingface.co/openai/gpt-oss-20b"""
+    """openai/gpt-oss-20b"""
     width, hidden, heads, kv, head, n = 2880, 2880, 64, 8, 64, 32
     m = Model("gpt-oss", block_count=24, context_length=131072, embedding_length=width, feed_forward_length=hidden,
               attention__head_count=heads, attention__head_count_kv=kv, attention__key_length=head,
