@@ -35,6 +35,10 @@ backend, {default} where there is none, and below {cpu} on `cpu`
 **Real models** are compared whole, on the file's dequantized weights: greedy continuations token by token, and a mean KL
 divergence below {kl} over all positions of some prompts.
 
+**Mixtures of experts**: a token reads only the experts chosen for it, but memory holds all; `honeycrisp inspect` says
+how many are chosen and how many bytes a token reads. **Recurrent layers** (Qwen3-Next, Qwen3.5) keep a state of fixed
+size per conversation instead of a cache that grows. Which backends compute them: `README.md`.
+
 Every other architecture is refused by name, and so are mixtures of experts under the name of a dense family. Layers
 that predict tokens beyond the next (`nextn_predict_layers`) are left out with a note. What a model's file does not say
 is in the head of its file in `src/model/families`.
