@@ -5,7 +5,7 @@
 //
 //   auto engine = honeycrisp::Engine::load("model.gguf");
 //   auto session = (*engine)->new_session();
-//   session->append((*engine)->tokenize("The capital of France is").value());
+//   session->append((*engine)->tokenize_prompt("The capital of France is").value());
 //   auto sampler = honeycrisp::Sampler::create({}, (*engine)->info().vocabulary);
 //   honeycrisp::Token next = sampler->sample(session->logits()).value();
 #pragma once
