@@ -6,7 +6,8 @@ import unittest
 
 from support import BINARY, Case
 
-COMMANDS = ["run", "chat", "pull", "list", "rm", "inspect", "tokenize", "render", "logits", "completions"]
+COMMANDS = ["run", "chat", "pull", "list", "rm", "inspect", "tokenize", "render", "logits", "bench",
+            "completions"]
 
 
 class Help(Case):
