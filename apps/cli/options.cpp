@@ -32,7 +32,8 @@ void add_backend_option(CommandLine& line, ModelOptions& options) {
   line.heading(kModelHeading);
   std::vector<std::string> names = {"auto"};
   for (std::string& name : backend_names()) names.push_back(std::move(name));
-  line.choice("--backend", options.backend, names, "What computes; auto: a GPU if there is one, else the CPU");
+  line.choice("--backend", options.backend, names,
+              "What computes; auto: a GPU if there is one that can run the model, else the CPU");
 }
 
 void add_kv_type_option(CommandLine& line, ModelOptions& options) {

@@ -29,4 +29,30 @@ Result<const Backend*> find_backend(std::string_view name) {
   return invalid("backend '{}' is unknown (there are: auto, {})", escape_for_display(name, 64), fmt::join(names, ", "));
 }
 
+Result<Choice> choose_backend(std::string_view name, const program::Program& program, const CompileOptions& options,
+                              std::span<const Backend* const> candidates) {
+  Choice choice;
+  if (name != "auto") {
+    HC_ASSIGN(choice.backend, find_backend(name));
+    return choice;
+  }
+  Result<Choice> none = unsupported("no backend of this build runs here");
+  for (const Backend* b : candidates) {
+    if (const Result<void> available = b->available(); !available) {
+      if (available.error().code != ErrorCode::kUnsupported) return tl::unexpected<Error>(available.error());
+      continue;
+    }
+    const Result<Plan> plan = b->plan(program, options);
+    if (plan) {
+      choice.backend = b;
+      return choice;
+    }
+    if (plan.error().code != ErrorCode::kUnsupported) return tl::unexpected<Error>(plan.error());
+    if (!choice.passed_over.empty()) choice.passed_over += "; ";
+    choice.passed_over += fmt::format("{} cannot run this model: {}", b->name(), plan.error().message);
+    none = tl::unexpected<Error>(plan.error());
+  }
+  return none;
+}
+
 }  // namespace honeycrisp::backend

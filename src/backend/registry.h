@@ -4,6 +4,7 @@
 #include "backend/backend.h"
 
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace honeycrisp::backend {
@@ -13,5 +14,14 @@ std::span<const Backend* const> all_backends();
 /// By name; "auto" is the first that this machine supports. Errors: an unknown name (lists the known ones), what
 /// available() says, for "auto" too unless it is kUnsupported.
 Result<const Backend*> find_backend(std::string_view name);
+
+struct Choice {
+  const Backend* backend = nullptr;
+  std::string passed_over;  // which better backends cannot run the program, and why; may be empty
+};
+/// The backend for a program: by name, or for "auto" the first of `candidates` that this machine supports and that has
+/// a plan for it. Errors: as find_backend(); that of a plan unless it is kUnsupported and another backend can.
+Result<Choice> choose_backend(std::string_view name, const program::Program& program, const CompileOptions& options,
+                              std::span<const Backend* const> candidates = all_backends());
 
 }  // namespace honeycrisp::backend

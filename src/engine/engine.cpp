@@ -116,16 +116,22 @@ Result<T> inside(const std::string& path, Result<T> result) {
 }  // namespace
 
 Result<std::shared_ptr<Engine>> Engine::load(const std::string& path, EngineOptions options) try {
-  HC_ASSIGN(const backend::Backend* backend, backend::find_backend(options.backend));
+  HC_TRY(backend::find_backend(options.backend));  // a wrong name is said before anything is read
   HC_ASSIGN(gguf::File file, gguf::File::open(path, {.mmap = options.mmap}));
   HC_ASSIGN(model::Model model, inside(path, model::load(file, {.context = options.context})));
   HC_ASSIGN(text::Tokenizer tokenizer, inside(path, text::Tokenizer::load(file.metadata())));
   for (const std::string& note : model.summary.notes) log_warning("{}", note);
+  HC_ASSIGN(const backend::Choice choice,
+            inside(path, backend::choose_backend(options.backend, model.program,
+                                                 {.cache_type = engine::cache_type(options.kv_type),
+                                                  .threads = options.threads,
+                                                  .max_rows = options.chunk})));
+  if (!choice.passed_over.empty()) log_warning("{}; it runs on {}", choice.passed_over, choice.backend->name());
   return engine::assemble({.path = path,
                            .file = std::move(file),
                            .model = std::move(model),
                            .tokenizer = std::move(tokenizer),
-                           .backend = backend},
+                           .backend = choice.backend},
                           options);
 } catch (const std::bad_alloc&) {
   return fail(ErrorCode::kOutOfMemory, "{}: out of memory while it was loaded", escape_for_display(path));

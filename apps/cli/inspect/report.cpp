@@ -79,13 +79,13 @@ ProgramCost program_cost(const program::Program& program, const backend::Plan& p
 }
 
 Result<backend::Plan> make_plan(const program::Program& program, const InspectOptions& options, uint32_t context) {
-  HC_ASSIGN(const backend::Backend* chosen, backend::find_backend(options.backend));
   backend::CompileOptions compile;
   compile.cache_type = options.cache_type;
   compile.threads = options.threads;
   compile.max_rows = kChunkRows;
   compile.max_positions = context;
-  return chosen->plan(program, compile);
+  HC_ASSIGN(const backend::Choice choice, backend::choose_backend(options.backend, program, compile));
+  return choice.backend->plan(program, compile);
 }
 
 }  // namespace
