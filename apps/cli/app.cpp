@@ -11,6 +11,7 @@
 #include <new>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace honeycrisp::cli {
@@ -58,6 +59,22 @@ std::string explain(const CLI::ParseError& error, const CLI::App& root, const CL
   return first + " was not expected" + (has_prompt ? ": a model goes after -m, a prompt in quotes after -p" : "");
 }
 
+int report_usage(const CLI::ParseError& error, const CLI::App& root) {
+  const CLI::App* parsed = parsed_subcommand(root);
+  print_error(fmt::format("{} (see `{} --help`)", explain(error, root, *parsed), command_path(parsed)));
+  return kExitUsage;
+}
+
+/// `help SUBCOMMAND`, as other programs have it, is SUBCOMMAND --help.
+std::vector<const char*> command_words(int argc, char** argv) {
+  std::vector<const char*> words(argv, argv + argc);
+  if (words.size() > 1 && std::string_view(words[1]) == "help") {
+    words.erase(words.begin() + 1);
+    words.push_back("--help");
+  }
+  return words;
+}
+
 int report(const Error& error) {
   const bool interrupted = interrupt_requested();
   if (error.code != ErrorCode::kCancelled) {
@@ -87,16 +104,16 @@ int run_app(int argc, char** argv) {
     add(tree);
 
   try {
-    root.parse(argc, argv);
+    const std::vector<const char*> words = command_words(argc, argv);
+    root.parse(int(words.size()), words.data());
   } catch (const CLI::Success& e) {  // --help, --version
+    if (root.get_subcommands().empty() && !root.remaining().empty()) return report_usage(e, root);
     std::ostringstream text;
     root.exit(e, text, text);
     const Result<void> written = Output().write(text.str());
     return written ? kExitOk : report(written.error());
   } catch (const CLI::ParseError& e) {
-    const CLI::App* parsed = parsed_subcommand(root);
-    print_error(fmt::format("{} (see `{} --help`)", explain(e, root, *parsed), command_path(parsed)));
-    return kExitUsage;
+    return report_usage(e, root);
   }
 
   try {

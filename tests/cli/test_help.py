@@ -24,6 +24,15 @@ class Help(Case):
             self.assertIn(f"honeycrisp {command}", text, command)
             self.assertLess(max(map(len, text.splitlines())), 400, command)
 
+    def test_help_is_a_word_too(self):
+        self.assertEqual(self.succeed("help"), self.succeed("--help"))
+        for command in COMMANDS:
+            self.assertEqual(self.succeed("help", command), self.succeed(command, "--help"))
+
+    def test_help_of_what_is_no_command_is_refused(self):
+        for arguments in (["help", "frobnicate"], ["frobnicate", "--help"]):
+            self.assertIn('"frobnicate" is not a subcommand', self.fail_with(2, *arguments))
+
     def test_sampling_defaults_are_documented(self):
         text = self.succeed("run", "--help").decode()
         for option, default in [("--temp", "0.8"), ("--top-k", "40"), ("--top-p", "0.95"), ("--min-p", "0.05"),
