@@ -23,6 +23,10 @@ class Inspect(Case):
             self.assertIn(word, text)
         self.assertIn("blk.0.attn_q.weight", self.succeed("inspect", self.model, "--tensors").decode())
 
+    def test_the_model_is_named_once_by_place_or_option(self):
+        self.assertEqual(self.succeed("inspect", "-m", self.model), self.succeed("inspect", self.model))
+        self.assertIn("FILE and -m", self.fail_with(2, "inspect", "-m", self.model, self.model))
+
     def test_json_has_the_program(self):
         for backend in ("reference", "cpu"):
             program = self.json(self.model, "--backend", backend)["program"]

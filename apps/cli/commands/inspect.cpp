@@ -23,7 +23,7 @@ backend::CacheType cache_type(const std::string& name) {
 }
 
 Result<void> run(const InspectArguments& arguments) {
-  HC_ASSIGN(const std::string path, resolve_model(*arguments.file));
+  HC_ASSIGN(const std::string path, resolve_model(arguments.file ? *arguments.file : *arguments.model.model));
   InspectOptions options;
   options.backend = arguments.model.backend;
   options.cache_type = cache_type(arguments.model.kv_type);
@@ -39,13 +39,13 @@ Result<void> run(const InspectArguments& arguments) {
 void add_inspect(CommandTree& tree) {
   auto arguments = std::make_shared<InspectArguments>();
   CommandLine line = tree.add("inspect", "Show metadata, tensors and memory of a GGUF file, and its program");
-  line.text("FILE", arguments->file, kTypeModel, "A GGUF file, or the name of a pulled model",
-            CommandLine::Need::kRequired);
+  line.text("FILE", arguments->file, kTypeModel, "A GGUF file, or the name of a pulled model");
   line.flag("--program", arguments->program,
             "The program: per op the kernel, the bytes it reads, why it is not the fast one");
   line.flag("--tensors", arguments->tensors, "List every tensor");
   line.flag("--json", arguments->json, "All of it as JSON");
   add_backend_option(line, arguments->model);
+  line.text("-m,--model", arguments->model.model, kTypeModel, "FILE, as other subcommands take it");
   add_context_option(line, arguments->model);
   add_kv_type_option(line, arguments->model);
   line.integer("-t,--threads", arguments->model.threads, 1, 1024, "Threads to plan for", "physical cores available");
@@ -58,7 +58,12 @@ Examples:
   honeycrisp inspect model.gguf -c 32768              memory at this context
   honeycrisp inspect model.gguf --program --backend reference
   honeycrisp inspect model.gguf --json | jq .program.launches_per_layer)");
-  line.action([arguments] { return run(*arguments); });
+  line.action([arguments] { return run(*arguments); },
+              [arguments]() -> std::string {
+                const bool positional = arguments->file.has_value(), option = arguments->model.model.has_value();
+                if (positional && option) return "FILE and -m both name a model: give one of them";
+                return positional || option ? "" : "FILE is required";
+              });
 }
 
 }  // namespace honeycrisp::cli
