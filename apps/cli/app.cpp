@@ -55,8 +55,11 @@ std::string explain(const CLI::ParseError& error, const CLI::App& root, const CL
     return first + (too_early ? " is not an option here: a subcommand comes first" : " is not an option");
   }
   if (&parsed == &root) return first + " is not a subcommand";
-  const bool has_prompt = parsed.get_option_no_throw("--prompt") != nullptr;
-  return first + " was not expected" + (has_prompt ? ": a model goes after -m, a prompt in quotes after -p" : "");
+  const CLI::Option* prompt = parsed.get_option_no_throw("--prompt");  // a text, or bench's number of tokens
+  if (prompt != nullptr && prompt->get_type_name() == "TEXT")
+    return first + " was not expected: a model goes after -m, a prompt in quotes after -p";
+  const bool has_model = parsed.get_option_no_throw("--model") != nullptr;
+  return first + " was not expected" + (has_model ? ": a model goes after -m" : "");
 }
 
 int report_usage(const CLI::ParseError& error, const CLI::App& root) {

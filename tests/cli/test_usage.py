@@ -22,6 +22,11 @@ class Usage(Case):
         self.assertIn("--frobnicate", line)
         self.assertIn("honeycrisp run --help", line)
 
+    def test_stray_words_are_told_where_they_go(self):
+        self.assertIn("-p", self.fail_with(2, "run", "hello"))
+        for command in ("bench", "chat", "tokenize"):
+            self.assertRegex(self.fail_with(2, command, "smollm2"), r'"smollm2" was not expected: a model goes after -m \(')
+
     def test_required_options_are_named(self):
         self.assertIn("--tokens", self.fail_with(2, "logits", "--out", "x"))
         self.assertIn("--json", self.fail_with(2, "render"))
