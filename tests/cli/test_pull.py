@@ -254,6 +254,12 @@ class ShortForm(PullCase):
             result = self.run_binary("pull", what, timeout=10)
             self.assertEqual(result.returncode, 1, what)
 
+    def test_a_quantization_is_no_file(self):
+        self.assertIn("ending in .gguf", self.fail_with(1, "pull", "org/repo-GGUF:Q4_K_M"))
+
+    def test_a_short_form_is_fetched_before_it_runs(self):
+        self.assertIn("honeycrisp pull org/repo:file.gguf", self.fail_with(1, "run", "-m", "org/repo:file.gguf", "-p", "x"))
+
 
 class Named(PullCase):
     """The failures of a pull by name; that it works is shown with the real models (test_models.py)."""

@@ -41,6 +41,10 @@ Result<std::string> resolve_model(const std::string& argument) {
     return fail(ErrorCode::kIo, "{}: cannot open: {}", shown, std::strerror(errno));
   if (argument.find("://") != std::string::npos)
     return fail(ErrorCode::kNotFound, "{0}: no such file; a URL is fetched first: `honeycrisp pull {0}`", shown);
+  if (const size_t slash = argument.find('/'), colon = argument.find(':');
+      slash != std::string::npos && colon != std::string::npos && slash < colon)
+    return fail(ErrorCode::kNotFound, "{0}: no such file; one of Hugging Face is fetched first: `honeycrisp pull {0}`",
+                shown);
   if (looks_like_path(argument)) return fail(ErrorCode::kNotFound, "{}: no such file", shown);
   if (find_named_model(argument) != nullptr)
     return fail(ErrorCode::kNotFound, "{0} has not been fetched yet: run `honeycrisp pull {0}`", argument);

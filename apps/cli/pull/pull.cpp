@@ -304,6 +304,9 @@ Result<std::string> hub_url(const std::string& short_form) {
         "{}: neither a known model's name, nor ORG/REPO:FILE.gguf, nor a URL (`honeycrisp pull --help` lists the "
         "names)",
         escape_for_display(short_form, 200));
+  if (!short_form.ends_with(".gguf"))
+    return invalid("{}: after the colon comes the whole name of a file in the repository, ending in .gguf",
+                   escape_for_display(short_form, 200));
   return fmt::format("{}/{}/resolve/main/{}", kModelHub, short_form.substr(0, colon), short_form.substr(colon + 1));
 }
 
