@@ -1,5 +1,6 @@
 #include "cli/bench/bench.h"
 
+#include "base/checked.h"
 #include "engine/internals.h"
 #include "program/check.h"
 
@@ -144,7 +145,7 @@ class Bench {
     return {};
   }
 
-  uint32_t chunks() const { return (options_.prompt + internals_.chunk - 1) / internals_.chunk; }
+  uint32_t chunks() const { return ceil_div(options_.prompt, internals_.chunk); }
   uint64_t cache_bytes(uint32_t position) const {
     return backend::cache_bytes(internals_.cache_type, program::cache_values_read(program(), position));
   }

@@ -1,11 +1,6 @@
 // Integer dot products of 16 outputs by vpmaddubsw: the 7-bit planes keep its 16-bit sums from saturating.
 constexpr int kRowsTogether = 2;
 
-/// Whether the 16-bit sums of kQuads products of code pairs with 7-bit activations fit: |pair| ≤ 2 · kMax · 64.
-template <class Format, int kQuads>
-constexpr bool kFits16 = kQuads * 2 * Format::kMax * 64 <= 32767;
-static_assert(kFits16<FormatQ8_0, 1> && kFits16<FormatQ5_K, 8> && kFits16<FormatQ6_K, 4>);
-
 HC_INLINE __m256i broadcast_quad(const int8_t* p) {
   int32_t x;
   memcpy(&x, p, 4);

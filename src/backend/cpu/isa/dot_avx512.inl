@@ -2,9 +2,6 @@
 // dot_avx2.inl.
 constexpr int kRowsTogether = 4;
 
-template <class Format, int kQuads>
-constexpr bool kFits16 = kQuads * 2 * Format::kMax * 64 <= 32767;
-
 HC_INLINE __m512i broadcast_quad(const int8_t* p) {
   int32_t x;
   memcpy(&x, p, 4);
@@ -29,7 +26,7 @@ struct Dot {
 
   // g++ 12 does not fold the broadcast into vpdpbusd by itself: worth a seventh of a prompt's time.
   [[gnu::always_inline]] static void add(__m512i& sum, __m512i codes, const int8_t* quad) {
-    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(*reinterpret_cast<const int32_t(*)>(quad)));
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(*reinterpret_cast<const int32_t*>(quad)));
   }
 };
 #else

@@ -139,3 +139,8 @@ struct FormatMXFP4 {
 };
 #undef HC_FORMAT
 #undef HC_SCALES
+
+/// Whether the 16-bit sums of kQuads products of code pairs with 7-bit activations fit: |pair| ≤ 2 · kMax · 64.
+template <class Format, int kQuads>
+constexpr bool kFits16 = kQuads * 2 * Format::kMax * 64 <= 32767;
+static_assert(kFits16<FormatQ8_0, 1> && kFits16<FormatQ5_K, 8> && kFits16<FormatQ6_K, 4>);
