@@ -10,6 +10,11 @@ using program::Slice;
 
 std::string layer_name(uint32_t layer, std::string_view suffix) { return fmt::format("blk.{}.{}", layer, suffix); }
 
+Result<Norm> read_norm(Builder& builder, const Config& c, const std::string& name, uint32_t size) {
+  HC_ASSIGN(const auto weight, builder.vector(name + ".weight", size));
+  return Norm{weight, c.eps};
+}
+
 DecoderBuffers make_buffers(Builder& builder, const Config& c, const BufferOptions& options) {
   uint64_t qkv = 0, attn = 0, hidden = 0;
   for (uint32_t i = 0; i < c.n_layers; ++i) {
@@ -40,11 +45,6 @@ AttentionSlices attention_slices(const Config& c, const DecoderBuffers& buffers,
                  k = c.n_kv_heads[layer] * c.key_dim[layer], v = c.n_kv_heads[layer] * c.value_dim[layer],
                  out = c.n_heads[layer] * c.value_dim[layer];
   return {{buffers.qkv, 0, q}, {buffers.qkv, q, k}, {buffers.qkv, q + k, v}, {buffers.attn, 0, out}};
-}
-
-Result<Norm> read_norm(Builder& builder, const Config& c, const std::string& name, uint32_t size) {
-  HC_ASSIGN(const auto weight, builder.vector(name + ".weight", size));
-  return Norm{weight, c.eps};
 }
 
 struct Linear {

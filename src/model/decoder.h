@@ -71,4 +71,7 @@ Result<void> add_logits(Builder& builder, const Config& config, const DecoderBuf
 /// "blk.<layer>.<suffix>"
 std::string layer_name(uint32_t layer, std::string_view suffix);
 
+/// The norm whose weight is "<name>.weight" [size], with the model's epsilon.
+Result<program::Norm> read_norm(Builder& builder, const Config& config, const std::string& name, uint32_t size);
+
 }  // namespace honeycrisp::model

@@ -93,8 +93,7 @@ Result<void> add_delta_net(Builder& builder, const Config& c, const DecoderBuffe
   d.out = builder.whole(delta_buffers.out);
 
   program::Project project{builder.whole(buffers.x), {}, {}, {}, {}};
-  HC_ASSIGN(const auto in_norm, builder.vector(name("attn_norm.weight"), c.width));
-  project.input_norm = program::Norm{in_norm, c.eps};
+  HC_ASSIGN(project.input_norm, read_norm(builder, c, name("attn_norm"), c.width));
   program::Store store;
   const auto add = [&](const char* tensor, const Slice& out) -> Result<void> {
     HC_ASSIGN(const Matrix m, builder.matrix(name(tensor), c.width, out.width));
@@ -131,8 +130,7 @@ Result<void> add_delta_net(Builder& builder, const Config& c, const DecoderBuffe
   HC_ASSIGN(d.conv, builder.vector(name("ssm_conv1d.weight"), s.kernel_size, channels));
   HC_ASSIGN(d.a, builder.vector(name("ssm_a"), s.n_heads));
   HC_ASSIGN(d.dt_bias, builder.vector(name("ssm_dt.bias"), s.n_heads));
-  HC_ASSIGN(const auto norm, builder.vector(name("ssm_norm.weight"), s.value_dim));
-  d.norm = program::Norm{norm, c.eps};
+  HC_ASSIGN(d.norm, read_norm(builder, c, name("ssm_norm"), s.value_dim));
   builder.step(name("delta_net"), layer, d);
 
   HC_ASSIGN(const Matrix o, builder.matrix(name("ssm_out.weight"), values, c.width));

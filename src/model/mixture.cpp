@@ -116,8 +116,7 @@ Result<program::MixExperts> make_mixture(Builder& builder, const Config& c, cons
 Result<void> add_mixture(Builder& builder, const Config& c, const DecoderBuffers& buffers, uint32_t layer,
                          const Mixture& mixture, const char* norm) {
   HC_ASSIGN(program::MixExperts m, make_mixture(builder, c, buffers, layer, mixture));
-  HC_ASSIGN(const auto weight, builder.vector(layer_name(layer, norm) + ".weight", c.width));
-  m.input_norm = program::Norm{weight, c.eps};
+  HC_ASSIGN(m.input_norm, read_norm(builder, c, layer_name(layer, norm), c.width));
   builder.step(layer_name(layer, "experts"), layer, std::move(m));
   return {};
 }

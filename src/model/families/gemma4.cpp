@@ -92,10 +92,10 @@ class Gemma4 {
     builder.step("per_layer_embed", {}, program::Embed{embedding, table, float(std::sqrt(double(dim)))});
 
     HC_ASSIGN(const auto projection, builder.matrix("per_layer_model_proj.weight", c_.width, total));
-    HC_ASSIGN(const auto norm, builder.vector("per_layer_proj_norm.weight", dim));
+    HC_ASSIGN(const auto norm, read_norm(builder, c_, "per_layer_proj_norm", dim));
     const program::Store store{.outs = {table},
                                .scale = float(1 / std::sqrt(double(c_.width))),
-                               .norm = program::Norm{norm, c_.eps},
+                               .norm = norm,
                                .norm_width = dim,
                                .add = table,
                                .out_scale = float(std::sqrt(0.5))};
@@ -135,16 +135,13 @@ class Gemma4 {
   // of its own, whose weight is a learned scale · width^-1/2.
   Result<void> add_experts(const DecoderBuffers& buffers, uint32_t layer, FeedForwardOptions options) {
     Builder& builder = in_.builder;
-    const auto norm = [&](const char* suffix) -> Result<program::Norm> {
-      HC_ASSIGN(const auto weight, builder.vector(layer_name(layer, suffix), c_.width));
-      return program::Norm{weight, c_.eps};
-    };
+    const auto norm = [&](const char* suffix) { return read_norm(builder, c_, layer_name(layer, suffix), c_.width); };
     options.store_in = builder.whole(dense_);
     const char* const post_norm = std::exchange(options.post_norm, "post_ffw_norm_1");
     HC_TRY(add_feed_forward(builder, c_, buffers, layer, options));
 
     HC_ASSIGN(program::MixExperts experts, make_mixture(builder, c_, buffers, layer, *mixture_));
-    HC_ASSIGN(experts.input_norm, norm("pre_ffw_norm_2.weight"));
+    HC_ASSIGN(experts.input_norm, norm("pre_ffw_norm_2"));
     HC_ASSIGN(auto scale, builder.values(layer_name(layer, "ffn_gate_inp.scale"), c_.width));
     for (float& s : scale) s = float(double(s) / std::sqrt(double(c_.width)));
     experts.router.norm =
@@ -156,9 +153,9 @@ class Gemma4 {
                            in_.hyper.key("expert_weights_scale"));
       HC_ASSIGN(experts.router.expert_scale, builder.vector(expert_scale, mixture_->n_experts[layer]));
     }
-    HC_ASSIGN(experts.branch_norm, norm("post_ffw_norm_2.weight"));
+    HC_ASSIGN(experts.branch_norm, norm("post_ffw_norm_2"));
     experts.add = options.store_in;
-    HC_ASSIGN(experts.ending.post_norm, norm((std::string(post_norm) + ".weight").c_str()));
+    HC_ASSIGN(experts.ending.post_norm, norm(post_norm));
     experts.ending.residual_scale = options.residual_scale;
     builder.step(layer_name(layer, "experts"), layer, std::move(experts));
     return {};
@@ -175,15 +172,15 @@ class Gemma4 {
         program::Project{
             builder.whole(buffers.x), {}, {gate}, {{}}, program::Gate{program::Activation::kGeluTanh, slice, gated}});
     HC_ASSIGN(const auto projection, builder.matrix(layer_name(layer, "proj.weight"), dim, c_.width));
-    HC_ASSIGN(const auto norm, builder.vector(layer_name(layer, "post_norm.weight"), c_.width));
-    builder.step(layer_name(layer, "proj"), layer,
-                 program::Project{gated,
-                                  {},
-                                  {projection},
-                                  {{}},
-                                  program::Residual{.x = builder.whole(buffers.x),
-                                                    .post_norm = program::Norm{norm, c_.eps},
-                                                    .residual_scale = output_scale}});
+    HC_ASSIGN(const auto norm, read_norm(builder, c_, layer_name(layer, "post_norm"), c_.width));
+    builder.step(
+        layer_name(layer, "proj"), layer,
+        program::Project{
+            gated,
+            {},
+            {projection},
+            {{}},
+            program::Residual{.x = builder.whole(buffers.x), .post_norm = norm, .residual_scale = output_scale}});
     return {};
   }
 
