@@ -29,7 +29,7 @@ UnpackFn unpack_for(const Isa& isa, quant::Format format);
 GateFn gate_of(const Isa& isa, program::Activation activation);
 
 namespace detail {
-/// Besides scalar, of this architecture: isa_x86.cpp or isa_portable.cpp.
+/// Besides scalar, of this architecture: isa_x86.cpp, isa_arm.cpp or isa_portable.cpp.
 std::vector<const Isa*> available_vector_isas();
 }  // namespace detail
 

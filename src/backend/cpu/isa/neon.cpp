@@ -1,0 +1,29 @@
+// Advanced SIMD, which every 64-bit ARM processor has.
+// Compiled with its own flags: see isa/kernels.h for what may be included here.
+#include "backend/cpu/isa/kernels.h"
+#include "quant/blocks.h"
+
+#include <arm_neon.h>
+#include <string.h>
+
+namespace honeycrisp::backend::cpu {
+namespace {
+// clang-format off: the order matters
+#include "backend/cpu/isa/lanes_neon.inl"
+#include "backend/cpu/isa/math.inl"
+#include "backend/cpu/isa/formats.inl"
+#include "backend/cpu/isa/dot_neon.inl"
+#include "backend/cpu/isa/panel.inl"
+#include "backend/cpu/isa/rows.inl"
+#include "backend/cpu/isa/attention.inl"
+#include "backend/cpu/isa/delta.inl"
+#include "backend/cpu/isa/multiply.inl"
+#include "backend/cpu/isa/probe.inl"
+#include "backend/cpu/isa/table.inl"
+// clang-format on
+}  // namespace
+
+extern const Isa kIsaNeon;
+const Isa kIsaNeon = HC_ISA_TABLE("neon");
+
+}  // namespace honeycrisp::backend::cpu

@@ -1,0 +1,29 @@
+// Advanced SIMD, sdot and usmmla (ARMv8.6 or FEAT_I8MM: Cortex-A710, Neoverse V1, Apple M2 and later).
+// Compiled with its own flags: see isa/kernels.h for what may be included here.
+#include "backend/cpu/isa/kernels.h"
+#include "quant/blocks.h"
+
+#include <arm_neon.h>
+#include <string.h>
+
+namespace honeycrisp::backend::cpu {
+namespace {
+// clang-format off: the order matters
+#include "backend/cpu/isa/lanes_neon.inl"
+#include "backend/cpu/isa/math.inl"
+#include "backend/cpu/isa/formats.inl"
+#include "backend/cpu/isa/dot_neon.inl"
+#include "backend/cpu/isa/panel.inl"
+#include "backend/cpu/isa/rows.inl"
+#include "backend/cpu/isa/attention.inl"
+#include "backend/cpu/isa/delta.inl"
+#include "backend/cpu/isa/multiply.inl"
+#include "backend/cpu/isa/probe.inl"
+#include "backend/cpu/isa/table.inl"
+// clang-format on
+}  // namespace
+
+extern const Isa kIsaNeonI8mm;
+const Isa kIsaNeonI8mm = HC_ISA_TABLE("neon-i8mm");
+
+}  // namespace honeycrisp::backend::cpu
