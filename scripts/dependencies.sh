@@ -2,7 +2,7 @@
 # Installs what honeycrisp needs and this machine lacks; says what it does, asks nothing.
 # The only list of system packages: quickstart, test and .ci/run all come here.
 #
-#   scripts/dependencies.sh GROUP...      groups: build test check sanitize
+#   scripts/dependencies.sh GROUP...      groups: build test check sanitize cross
 set -euo pipefail
 
 # One package per word; a|b is the first of them that the distribution has.
@@ -14,7 +14,8 @@ apt_packages() {
     test) echo libgtest-dev libgmock-dev librapidcheck-dev python3 xz-utils git ;;
     check) echo clang-format-19 clang-tidy-19 python3 git ;;
     sanitize) echo clang-19 libclang-rt-19-dev ;;
-    *) echo "dependencies: unknown group $1 (build test check sanitize)" >&2; return 2 ;;
+    cross) echo crossbuild-essential-arm64 qemu-user ;;
+    *) echo "dependencies: unknown group $1 (build test check sanitize cross)" >&2; return 2 ;;
   esac
 }
 brew_packages() {
@@ -23,7 +24,7 @@ brew_packages() {
     test) echo googletest rapidcheck python3 xz ;;
     check) echo clang-format python3 ;;
     sanitize) echo llvm ;;
-    *) echo "dependencies: unknown group $1 (build test check sanitize)" >&2; return 2 ;;
+    *) echo "dependencies: unknown group $1 on macOS (build test check sanitize)" >&2; return 2 ;;
   esac
 }
 

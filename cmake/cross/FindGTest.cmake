@@ -1,0 +1,12 @@
+# GoogleTest built from the sources that the distribution installs.
+if(NOT TARGET gmock)
+  find_path(GOOGLETEST_SOURCES googlemock/CMakeLists.txt PATHS /usr/src/googletest NO_DEFAULT_PATH REQUIRED NO_CMAKE_FIND_ROOT_PATH)
+  set(INSTALL_GTEST OFF)
+  add_subdirectory(${GOOGLETEST_SOURCES} ${CMAKE_BINARY_DIR}/googletest EXCLUDE_FROM_ALL)
+endif()
+foreach(library gmock gtest_main)
+  if(NOT TARGET GTest::${library})
+    add_library(GTest::${library} ALIAS ${library})
+  endif()
+endforeach()
+set(GTest_FOUND TRUE)
