@@ -2,8 +2,6 @@
 
 #include "base/check.h"
 
-#include <cmath>
-
 namespace honeycrisp::test_support {
 
 using namespace program;
@@ -46,7 +44,9 @@ BufferId TinyProgram::buffer(uint32_t columns) {
 
 RopeId TinyProgram::rope(bool interleaved, uint32_t pairs, uint32_t distance) {
   Rope r{.interleaved = interleaved, .pair_distance = distance};
-  for (uint32_t i = 0; i < pairs; ++i) r.inverse_frequency.push_back(std::pow(1e-3, double(i) / pairs));
+  // By multiplication, which is the same everywhere, as std::pow need not be.
+  for (double frequency = 1; r.inverse_frequency.size() < pairs; frequency *= 0.65)
+    r.inverse_frequency.push_back(frequency);
   program.ropes.push_back(r);
   return RopeId(program.ropes.size() - 1);
 }
@@ -71,15 +71,19 @@ void TinyProgram::attention(const std::function<void(TinyProgram&, Attend&)>& ch
   a.out = all(buffer(kHeads * head_dim));
   change(*this, a);
   a.q = all(buffer(kHeads * head_dim * (a.output_gate ? 2 : 1)));
-  store(matrix(Format::kQ4_0, a.q.width, width), all(0), a.q);
-  if (a.k) store(matrix(Format::kQ8_0, a.k->width, width), all(0), *a.k);
-  if (a.v) store(matrix(Format::kQ5_1, a.v->width, width), all(0), *a.v);
+  const bool blocks = width % 32 == 0;
+  store(matrix(blocks ? Format::kQ4_0 : Format::kF16, a.q.width, width), all(0), a.q);
+  if (a.k) store(matrix(blocks ? Format::kQ8_0 : Format::kF16, a.k->width, width), all(0), *a.k);
+  if (a.v) store(matrix(blocks ? Format::kQ5_1 : Format::kBF16, a.v->width, width), all(0), *a.v);
   add(a, "attend");
-  residual(matrix(Format::kQ4_1, width, a.out.width), a.out, {.branch_scale = 0.5f});
+  residual(matrix(a.out.width % 32 == 0 ? Format::kQ4_1 : Format::kF16, width, a.out.width), a.out,
+           {.branch_scale = 0.5f});
 }
 
 void TinyProgram::finish() {
-  add(Logits{all(0), norm(width), matrix(Format::kQ8_0, kVocabulary, width), 1.5f, 30.0f}, "logits");
+  add(Logits{all(0), norm(width), matrix(width % 32 == 0 ? Format::kQ8_0 : Format::kF16, kVocabulary, width), 1.5f,
+             30.0f},
+      "logits");
   assign_pools(program);
   const auto checked = check(program);
   HC_CHECK(checked.has_value(), "{}", checked.error().message);
