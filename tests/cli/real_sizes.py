@@ -5,7 +5,10 @@ tensors are those of llama.cpp's converter, the types what its quantizer gives a
 published, experts in MXFP4)."""
 import struct
 
-TYPES = {"f32": (0, 1, 4), "q8_0": (8, 32, 34), "q4_k": (12, 256, 144), "q6_k": (14, 256, 210), "mxfp4": (39, 32, 17)}
+# name: number in a file, weights per block, bytes per block
+TYPES = {"f32": (0, 1, 4), "f16": (1, 1, 2), "q4_0": (2, 32, 18), "q4_1": (3, 32, 20), "q5_0": (6, 32, 22),
+         "q5_1": (7, 32, 24), "q8_0": (8, 32, 34), "q4_k": (12, 256, 144), "q5_k": (13, 256, 176), "q6_k": (14, 256, 210),
+         "bf16": (30, 1, 2), "mxfp4": (39, 32, 17)}
 ALIGNMENT = 32
 
 
@@ -44,7 +47,8 @@ class Model:
     def total_bytes(self):
         return sum(tensor_bytes(kind, dims) for kind, dims, _ in self.tensors.values())
 
-    def write(self, path):
+    def write(self, path, data_of_matrix=None):
+        """`data_of_matrix(kind, dims)` gives pieces of bytes; without it matrices are holes."""
         def text(s):
             return struct.pack("<Q", len(s)) + s.encode()
 
@@ -65,14 +69,16 @@ class Model:
         for name, (kind, dims, fill) in self.tensors.items():
             head += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, TYPES[kind][0], offset)
             if fill is not None:
-                filled.append((offset, struct.pack("<f", fill) * (tensor_bytes(kind, dims) // 4)))
+                filled.append((offset, [struct.pack("<f", fill) * (tensor_bytes(kind, dims) // 4)]))
+            elif data_of_matrix is not None:
+                filled.append((offset, data_of_matrix(kind, dims)))
             offset += -(-tensor_bytes(kind, dims) // ALIGNMENT) * ALIGNMENT
         head += b"\0" * (-len(head) % ALIGNMENT)
         with open(path, "wb") as out:
             out.write(head)
-            for at, data in filled:
+            for at, pieces in filled:
                 out.seek(len(head) + at)
-                out.write(data)
+                out.writelines(pieces)
             out.truncate(len(head) + offset)
 
 

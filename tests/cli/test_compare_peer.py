@@ -1,0 +1,169 @@
+"""bench/compare-peer and bench/make_model.py: what they read, count and write. The peer is a script that says what
+llama-bench would; nothing is built."""
+import importlib.machinery
+import importlib.util
+import json
+import math
+import os
+import re
+import struct
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+from support import BINARY, Case
+
+BENCH = Path(__file__).resolve().parent.parent.parent / "bench"
+
+
+def load(name):
+    loader = importlib.machinery.SourceFileLoader(re.sub(r"\W", "_", name), str(BENCH / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+sys.dont_write_bytecode = True
+peer, maker = load("compare-peer"), load("make_model.py")
+
+TINY = maker.Geometry("llama", 2, 64, 96, 4, 2, 16, 40, 1e4)
+# llama-bench's answer to -p, -n and -d: 100 tokens/s of prefill, 10 of decode.
+FAKE_PEER = f"""#!{sys.executable}
+import json, sys
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+prompt, generate = int(options["-p"]), int(options["-n"])
+print(json.dumps([{{"n_prompt": prompt, "n_gen": generate, "n_depth": int(options["-d"]),
+                    "avg_ts": 100.0 if prompt else 10.0}}]))
+"""
+
+
+class Reading(unittest.TestCase):
+    def test_the_peer_s_entry_of_a_test_is_found_among_others(self):
+        output = json.dumps([{"n_prompt": 512, "n_gen": 0, "n_depth": 0, "avg_ts": 1.0},
+                             {"n_prompt": 0, "n_gen": 64, "n_depth": 0, "avg_ts": 2.0},
+                             {"n_prompt": 0, "n_gen": 64, "n_depth": 4096, "avg_ts": 3.0}])
+        for test, speed in ((("pp", 512, 0), 1.0), (("tg", 64, 0), 2.0), (("tg", 64, 4096), 3.0)):
+            self.assertEqual(peer.peer_speed(output, peer.Test(*test))["tokens_per_second"], speed)
+        with self.assertRaisesRegex(ValueError, "no tg32"):
+            peer.peer_speed(output, peer.Test("tg", 32, 0))
+
+    def test_ours_is_found_by_the_name_of_the_test(self):
+        output = json.dumps({"tests": [{"test": "tg64 @ d4096", "tokens_per_second": 5.0, "percent_of_bandwidth": 70.0,
+                                        "percent_of_peak": None}]})
+        self.assertEqual(peer.our_speed(output, peer.Test("tg", 64, 4096)),
+                         {"tokens_per_second": 5.0, "percent_of_bandwidth": 70.0, "percent_of_peak": None})
+        with self.assertRaisesRegex(ValueError, "no tg64"):
+            peer.our_speed(output, peer.Test("tg", 64, 0))
+
+    def test_ratios_are_of_the_same_round(self):
+        runs = {peer.PEER: [{"tokens_per_second": v} for v in (10.0, 20.0, 40.0)],
+                "honeycrisp": [{"tokens_per_second": v, "percent_of_peak": None} for v in (30.0, 40.0, 80.0)]}
+        ours = peer.summarize(runs)["honeycrisp"]
+        self.assertEqual(ours["ratio"], {"median": 2.0, "least": 2.0, "most": 3.0, "runs": [3.0, 2.0, 2.0]})
+        self.assertEqual((ours["median"], ours["least"], ours["most"]), (40.0, 30.0, 80.0))
+        self.assertNotIn("percent_of_peak", ours)
+
+    def test_rounds_alternate(self):
+        order = []
+
+        class Stub(peer.Contestant):
+            def run(self, model, test, cores):
+                order.append(self.name)
+                return {"tokens_per_second": 1.0}
+        tests = [peer.Test("pp", 8, 0)]
+        peer.say = lambda text: None
+        peer.measure("m", tests, [Stub("a", [], None), Stub("b", [], None)], 3, None)
+        self.assertEqual(order, ["a", "b", "b", "a", "a", "b"])
+
+    def test_cores(self):
+        usable = sorted(os.sched_getaffinity(0))
+        self.assertEqual(peer.parse_cores(str(usable[0])), {usable[0]})
+        self.assertEqual(peer.parse_cores(f"{usable[0]}-{usable[0]}"), {usable[0]})
+        for wrong in ("", "x", "1-", "99999", "2-1"):
+            with self.assertRaises(Exception, msg=wrong):
+                peer.parse_cores(wrong)
+
+
+class Running(Case):
+    def setUp(self):
+        super().setUp()
+        maker.GEOMETRIES["tiny"] = TINY
+        self.addCleanup(maker.GEOMETRIES.pop, "tiny")
+        self.model = self.folder / "tiny.gguf"
+        maker.write("tiny", "q4_1", self.model)
+        self.peer = self.script("llama-bench", FAKE_PEER)
+
+    def script(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def compare(self, *options, code=0):
+        result = subprocess.run([sys.executable, "-B", str(BENCH / "compare-peer"), "--honeycrisp", BINARY, "--peer",
+                                 str(self.peer), "--cache", str(self.folder / "cache"), "-m", str(self.model), "-p",
+                                 "16", "-n", "4", "-r", "2", "-t", "1", *options], capture_output=True, text=True,
+                                env=self.env, timeout=120, check=False)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result
+
+    def test_both_programs_run_and_are_compared(self):
+        report = json.loads(self.compare("--json").stdout)
+        (model,) = report["models"]
+        self.assertEqual(list(model["tests"]), ["pp16", "tg4"])
+        for name, speed in (("pp16", 100.0), ("tg4", 10.0)):
+            results = model["tests"][name]
+            self.assertEqual(results["llama.cpp"]["runs"], [speed, speed])
+            ours = results["honeycrisp"]
+            self.assertAlmostEqual(ours["ratio"]["median"], ours["median"] / speed)
+            self.assertGreater(ours["percent_of_peak"], 0)
+        text = self.compare("-d", "8").stdout
+        self.assertRegex(text, r"(?m)^  tg4 @ d8 +honeycrisp +[\d.]+ +[\d.]+ … [\d.]+ +\d+ % +\d+ % +[\d.]+")
+
+    def test_a_peer_that_fails_or_talks_nonsense_is_told(self):
+        self.peer = self.script("failing", "#!/bin/sh\necho cannot load >&2\nexit 3\n")
+        self.assertRegex(self.compare(code=1).stderr, r"llama.cpp failed \(3\): .*\n  cannot load")
+        self.peer = self.script("talking", "#!/bin/sh\necho '[{}]'\n")
+        self.assertIn("its output cannot be read", self.compare(code=1).stderr)
+
+    def test_wrong_usage_and_models(self):
+        self.assertIn("nothing to measure", self.compare("-p", "0", "-n", "0", code=2).stderr)
+        self.assertIn("whole number from 1", self.compare("-r", "0", code=2).stderr)
+        self.assertIn("nope: no such file", self.compare("-m", "nope", code=1).stderr)
+        self.assertIn("the type is none of", self.compare("-m", "qwen3-0.6b:q9", code=1).stderr)
+
+
+class Models(Case):
+    def test_a_made_model_of_every_type_computes_finite_logits_that_differ(self):
+        maker.GEOMETRIES["tiny"] = TINY
+        self.addCleanup(maker.GEOMETRIES.pop, "tiny")
+        for mix in maker.MIXES:
+            path = self.folder / f"{mix}.gguf"
+            maker.write("tiny", mix, path)
+            report = json.loads(self.succeed("inspect", str(path), "--backend", "cpu", "--json"))
+            self.assertIsNone(report["program_error"], mix)
+            logits = self.folder / "logits"
+            (self.folder / "tokens").write_text("1 2 3")
+            self.succeed("logits", "-m", str(path), "--backend", "cpu", "--tokens", str(self.folder / "tokens"),
+                         "--out", str(logits))
+            values = struct.unpack(f"<{3 * TINY.vocabulary}f", logits.read_bytes())
+            self.assertTrue(all(map(math.isfinite, values)), mix)
+            self.assertGreater(max(values) - min(values), 0.01, mix)
+
+    def test_geometries_have_as_many_parameters_as_the_published_models(self):
+        for geometry, millions in (("smollm2-135m", 134.5), ("gemma3-270m", 268), ("llama3.2-1b", 1236),
+                                   ("qwen2.5-1.5b", 1544), ("qwen3-0.6b", 596)):
+            parameters = sum(math.prod(dims) for _, dims, _ in maker.make(geometry, "f16").tensors.values())
+            self.assertAlmostEqual(parameters / 1e6 / millions, 1, delta=0.002, msg=geometry)
+
+    def test_wrong_names_are_told(self):
+        for arguments in (["nope", "q4_0", "x"], ["qwen3-0.6b", "nope", "x"], ["qwen3-0.6b"]):
+            result = subprocess.run([sys.executable, "-B", str(BENCH / "make_model.py"), *arguments],
+                                    capture_output=True, text=True, cwd=self.folder, check=False)
+            self.assertEqual(result.returncode, 2)
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
