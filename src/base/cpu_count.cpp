@@ -1,5 +1,7 @@
 #include "base/cpu_count.h"
 
+#include "base/cgroup.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -85,38 +87,12 @@ std::optional<double> quota_v1(const std::string& directory) {
   return double(*q) / double(*p);
 }
 
-bool names_cpu_controller(const std::string& controllers) {
-  std::stringstream list(controllers);
-  for (std::string name; std::getline(list, name, ',');)
-    if (name == "cpu") return true;
-  return false;
-}
-
-// The least quota of the group and its ancestors. Inside a container the path may be that of the host: then only the
-// mount's root exists, which is the container's own group.
+// The least quota of the group and its ancestors.
 double cgroup_quota(const std::string& root) {
   double least = INFINITY;
-  std::ifstream groups(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {  // "hierarchy:controllers:path"
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool v2 = controllers.empty();
-    if (!v2 && !names_cpu_controller(controllers)) continue;
-    std::vector<std::string> mounts;
-    if (v2) {
-      mounts = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-    } else {
-      mounts = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/" + controllers};
-    }
-    for (std::string path = line.substr(second + 1);; path.resize(path.find_last_of('/'))) {
-      while (!path.empty() && path.back() == '/') path.pop_back();
-      for (const std::string& mount : mounts) {
-        const auto quota = v2 ? quota_v2(root + mount + path) : quota_v1(root + mount + path);
-        if (quota) least = std::min(least, *quota);
-      }
-      if (path.find('/') == std::string::npos) break;
-    }
+  for (const CgroupFolder& folder : cgroup_folders(root, "cpu")) {
+    const auto quota = folder.v2 ? quota_v2(folder.path) : quota_v1(folder.path);
+    if (quota) least = std::min(least, *quota);
   }
   return least;
 }

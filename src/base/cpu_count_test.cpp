@@ -1,29 +1,14 @@
 #include "base/cpu_count.h"
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
+#include "base/testing.h"
+
 #include <gtest/gtest.h>
 
 namespace honeycrisp {
 namespace {
 
-namespace fs = std::filesystem;
-
-// A machine made of files.
-class FakeRoot : public ::testing::Test {
+class CpuCount : public testing::FakeRoot {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "honeycrisp-cpu-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
-  void write(const std::string& path, const std::string& text) {
-    fs::create_directories(fs::path(root_ + path).parent_path());
-    std::ofstream(root_ + path) << text << "\n";
-  }
   void allow(const std::string& list) {
     write("/proc/thread-self/status", "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t" + list);
   }
@@ -33,24 +18,23 @@ class FakeRoot : public ::testing::Test {
       write("/sys/devices/system/cpu/cpu" + std::to_string(i) + "/topology/thread_siblings_list",
             std::to_string(i % 4) + "," + std::to_string(i % 4 + 4));
   }
-  std::string root_;
 };
 
-TEST_F(FakeRoot, without_any_file_there_is_at_least_one) { EXPECT_GE(usable_cores(root_), 1u); }
+TEST_F(CpuCount, without_any_file_there_is_at_least_one) { EXPECT_GE(usable_cores(root_), 1u); }
 
-TEST_F(FakeRoot, hyper_threads_of_a_core_count_once) {
+TEST_F(CpuCount, hyper_threads_of_a_core_count_once) {
   hyper_threads();
   allow("0-7");
   EXPECT_EQ(usable_cores(root_), 4u);
 }
 
-TEST_F(FakeRoot, affinity_limits) {
+TEST_F(CpuCount, affinity_limits) {
   hyper_threads();
   allow("0-1,4,7");
   EXPECT_EQ(usable_cores(root_), 3u);
 }
 
-TEST_F(FakeRoot, malformed_affinity_is_ignored) {
+TEST_F(CpuCount, malformed_affinity_is_ignored) {
   for (const char* list : {"", "x", "3-1", "0-99999999999", "-4"}) {
     allow(list);
     EXPECT_GE(usable_cores(root_), 1u) << list;
@@ -58,7 +42,7 @@ TEST_F(FakeRoot, malformed_affinity_is_ignored) {
   }
 }
 
-TEST_F(FakeRoot, cgroup_2_quota_of_any_ancestor_limits) {
+TEST_F(CpuCount, cgroup_2_quota_of_any_ancestor_limits) {
   allow("0-7");
   write("/proc/self/cgroup", "0::/slice/job");
   EXPECT_EQ(usable_cores(root_), 8u);
@@ -70,7 +54,7 @@ TEST_F(FakeRoot, cgroup_2_quota_of_any_ancestor_limits) {
   EXPECT_EQ(usable_cores(root_), 1u);
 }
 
-TEST_F(FakeRoot, cgroup_1_quota_limits) {
+TEST_F(CpuCount, cgroup_1_quota_limits) {
   allow("0-7");
   write("/proc/self/cgroup", "5:memory:/x\n4:cpu,cpuacct:/docker/abc\n");
   write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1");
@@ -83,7 +67,7 @@ TEST_F(FakeRoot, cgroup_1_quota_limits) {
   EXPECT_EQ(usable_cores(root_), 1u);
 }
 
-TEST_F(FakeRoot, malformed_quotas_are_ignored) {
+TEST_F(CpuCount, malformed_quotas_are_ignored) {
   allow("0-3");
   for (const char* group : {"0::/..", "no colons", "0:", "0::relative", ":::"}) {
     write("/proc/self/cgroup", group);

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <fmt/format.h>
-#include <unistd.h>
 
 namespace honeycrisp::engine {
 
@@ -14,11 +13,6 @@ std::string format_bytes(uint64_t bytes) {
   size_t unit = 0;
   for (; amount >= 1024 && unit + 1 < kUnits.size(); ++unit) amount /= 1024;
   return fmt::format("{:.1f} {}", amount, kUnits[unit]);
-}
-
-uint64_t physical_memory() {
-  const long pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page_size > 0 ? uint64_t(pages) * uint64_t(page_size) : 0;
 }
 
 }  // namespace honeycrisp::engine

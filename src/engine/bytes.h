@@ -1,4 +1,4 @@
-// Amounts of memory for people, and how much this machine has.
+// Amounts of memory for people.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,5 @@ namespace honeycrisp::engine {
 
 /// "512 B", "1.5 MiB", "12.0 GiB".
 std::string format_bytes(uint64_t bytes);
-
-/// Bytes of main memory; 0 if the system does not say.
-uint64_t physical_memory();
 
 }  // namespace honeycrisp::engine

@@ -1,6 +1,7 @@
 // Loading a model and describing it. Computing is in session.cpp.
 #include "backend/registry.h"
 #include "base/log.h"
+#include "base/memory_size.h"
 #include "base/result.h"
 #include "base/text_escape.h"
 #include "engine/bytes.h"
@@ -57,7 +58,7 @@ uint32_t usable_vocabulary(const engine::EngineParts& parts) {
 /// Main memory that a backend's own copies of the weights may take; 0: not known. A file that was read rather than
 /// mapped stays where it is, a mapped one's pages give way.
 uint64_t weight_memory(const gguf::File& file, const EngineOptions& options) {
-  const uint64_t machine = engine::physical_memory();
+  const uint64_t machine = usable_memory();
   if (machine == 0 || options.mmap) return machine;
   return std::max<uint64_t>(1, machine - std::min(machine, file.file_bytes()));
 }
@@ -120,7 +121,7 @@ Result<std::shared_ptr<Engine>> Engine::load(const std::string& path, EngineOpti
   HC_ASSIGN(gguf::File file, gguf::File::open(path, {.mmap = options.mmap}));
   HC_ASSIGN(model::Model model, inside(path, model::load(file, {.context = options.context})));
   HC_ASSIGN(text::Tokenizer tokenizer, inside(path, text::Tokenizer::load(file.metadata())));
-  for (const std::string& note : model.summary.notes) log_warning("{}", note);
+  for (const std::string& note : model.summary.notes) log_info("{}", note);
   HC_ASSIGN(const backend::Choice choice,
             inside(path, backend::choose_backend(options.backend, model.program,
                                                  {.cache_type = engine::cache_type(options.kv_type),
@@ -141,8 +142,7 @@ Result<std::shared_ptr<Engine>> Engine::load(const std::string& path, EngineOpti
 struct EngineFactory {
   static Result<std::shared_ptr<Engine>> make(engine::EngineParts parts, const EngineOptions& options) {
     const uint32_t context = model::resolve_context(options.context, parts.model.summary.trained_context);
-    HC_ASSIGN(const engine::KvCache::Limits limits,
-              engine::plan_cache(options, context, parts.model, engine::physical_memory()));
+    HC_ASSIGN(const engine::KvCache::Limits limits, engine::plan_cache(options, context, parts.model, usable_memory()));
     if (parts.model.summary.trained_context != 0 && context > parts.model.summary.trained_context)
       log_warning("a context of {} is more than the {} positions that the model was trained on", context,
                   parts.model.summary.trained_context);

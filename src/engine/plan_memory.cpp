@@ -66,7 +66,7 @@ Result<KvCache::Limits> plan_cache(const EngineOptions& options, uint32_t contex
                                .checkpoints = recurrent ? options.state_checkpoints : 0};
   const Need need = session_need(model.program, cache_type(options.kv_type), limits);
   if (machine_bytes != 0 && (!need.total || *need.total > machine_bytes)) {
-    return fail(ErrorCode::kOutOfMemory, "{}, and this machine has {} of memory ({})", need.text,
+    return fail(ErrorCode::kOutOfMemory, "{}, and {} of memory may be used here ({})", need.text,
                 format_bytes(machine_bytes), need.advice);
   }
   if (options.kv_memory_limit != 0 && (!need.total || *need.total > options.kv_memory_limit)) {
