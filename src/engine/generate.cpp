@@ -1,23 +1,15 @@
 // See honeycrisp/generate.h.
 #include "base/result.h"
+#include "base/stopwatch.h"
 #include "engine/internals.h"
 #include "engine/stop_strings.h"
 #include <honeycrisp/generate.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 
 namespace honeycrisp {
 namespace {
-
-class Stopwatch {
- public:
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 double rate(double tokens, double seconds) { return tokens > 0 && seconds > 0 ? tokens / seconds : 0; }
 

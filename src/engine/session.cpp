@@ -1,10 +1,10 @@
 // Session, and how tokens of one or several sessions are computed. See engine_impl.h.
 #include "base/check.h"
 #include "base/result.h"
+#include "base/stopwatch.h"
 #include "engine/engine_impl.h"
 
 #include <algorithm>
-#include <chrono>
 #include <new>
 
 namespace honeycrisp {
@@ -91,10 +91,9 @@ Result<void> Engine::Impl::compute(std::span<const Work> works, const std::funct
       HC_TRY(stepper->step(works));
       continue;
     }
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch taken;
     HC_TRY(stepper->step(works, pace.rows(stepper->chunk())));
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    pace.measured(stepper->last_rows(), taken.count());
+    pace.measured(stepper->last_rows(), taken.seconds());
   }
   return {};
 }

@@ -388,16 +388,13 @@ struct MatrixSum {
 template <class Size>
 MatrixSum(const Program&, Size) -> MatrixSum<Size>;
 
-// Σ over the attention layers of `per_position(op, cache layer)` times the positions that a row sees.
+// `per_position(op, cache layer)` times the positions that a row sees; 0 if the op does not attend.
 template <class PerPosition>
-uint64_t over_visible(const Program& program, uint32_t position, PerPosition per_position) {
-  uint64_t sum = 0;
-  for (const Step& step : program.steps)
-    if (const auto* a = std::get_if<Attend>(&step.op)) {
-      const uint64_t visible = a->window == 0 ? uint64_t{position} + 1 : std::min(position + 1, a->window);
-      sum += visible * per_position(*a, program.cache(*a));
-    }
-  return sum;
+uint64_t over_visible(const Program& program, const Op& op, uint32_t position, PerPosition per_position) {
+  const auto* a = std::get_if<Attend>(&op);
+  if (a == nullptr) return 0;
+  const uint64_t visible = a->window == 0 ? uint64_t{position} + 1 : std::min(position + 1, a->window);
+  return visible * per_position(*a, program.cache(*a));
 }
 
 }  // namespace
@@ -406,23 +403,19 @@ uint64_t weight_bytes(const Program& program, const Op& op) {
   return std::visit(MatrixSum{program, [](const Weight& w) { return w.row_bytes(); }}, op);
 }
 
-uint64_t weight_multiply_adds(const Program& program, bool with_logits) {
-  uint64_t sum = 0;
-  for (const Step& step : program.steps) {
-    if (std::holds_alternative<Embed>(step.op) || (!with_logits && std::holds_alternative<Logits>(step.op))) continue;
-    sum += std::visit(MatrixSum{program, [](const Weight& w) { return uint64_t{w.cols}; }}, step.op);
-  }
-  return sum;
+uint64_t weight_multiply_adds(const Program& program, const Op& op) {
+  if (std::holds_alternative<Embed>(op)) return 0;
+  return std::visit(MatrixSum{program, [](const Weight& w) { return uint64_t{w.cols}; }}, op);
 }
 
-uint64_t cache_values_read(const Program& program, uint32_t position) {
-  return over_visible(program, position, [](const Attend&, const CacheLayer& c) {
+uint64_t cache_values_read(const Program& program, const Op& op, uint32_t position) {
+  return over_visible(program, op, position, [](const Attend&, const CacheLayer& c) {
     return uint64_t{c.n_kv_heads} * (uint64_t{c.key_dim} + c.value_dim);
   });
 }
 
-uint64_t attention_multiply_adds(const Program& program, uint32_t position) {
-  return over_visible(program, position, [](const Attend& a, const CacheLayer& c) {
+uint64_t attention_multiply_adds(const Program& program, const Op& op, uint32_t position) {
+  return over_visible(program, op, position, [](const Attend& a, const CacheLayer& c) {
     return uint64_t{a.n_heads} * (uint64_t{c.key_dim} + c.value_dim);
   });
 }

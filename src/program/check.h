@@ -21,12 +21,12 @@ uint64_t weight_bytes(const Program& program, const Op& op);
 uint64_t weight_bytes(const Program& program);
 /// Bytes of the recurrent state of one sequence, all layers; 0: the program has none.
 uint64_t state_bytes(const Program& program);
-/// Multiply-adds with weights that one row takes, all ops; `with_logits`: the output table included.
-uint64_t weight_multiply_adds(const Program& program, bool with_logits);
-/// Values of keys and values that a row at `position` reads from the cache, all layers.
-uint64_t cache_values_read(const Program& program, uint32_t position);
-/// Multiply-adds of a row's attention at `position`, all layers.
-uint64_t attention_multiply_adds(const Program& program, uint32_t position);
+/// Multiply-adds with weights that one row takes in this op.
+uint64_t weight_multiply_adds(const Program& program, const Op& op);
+/// Values of keys and values that a row at `position` reads from the cache in this op.
+uint64_t cache_values_read(const Program& program, const Op& op, uint32_t position);
+/// Multiply-adds of a row's attention at `position` in this op.
+uint64_t attention_multiply_adds(const Program& program, const Op& op, uint32_t position);
 /// Bytes of all distinct weights (a tied embedding once).
 uint64_t resident_bytes(const Program& program);
 

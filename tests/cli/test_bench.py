@@ -31,6 +31,28 @@ class Bench(Case):
         for test in report["tests"]:
             self.assertEqual(sum(op["steps"] for op in test["ops"]), len(program["ops"]))
             self.assertEqual(sum(op["weight_bytes"] for op in test["ops"]), report["weight_bytes_per_token"])
+            self.assertAlmostEqual(sum(op["bytes"] for op in test["ops"]), test["bytes_per_step"], delta=1)
+            self.assertAlmostEqual(sum(op["operations"] for op in test["ops"]), test["operations_per_step"], delta=1)
+            self.assertTrue(all(op["seconds"] > 0 for op in test["ops"]))
+
+    def test_ops_of_mixtures_and_recurrent_layers(self):
+        for family, op in (("qwen3moe", "experts"), ("qwen3next", "delta_net")):
+            model = str(DATA / "families" / f"{family}.gguf")
+            text = self.succeed("bench", "-m", model, "-p", "20", "-n", "4", "-r", "1", "--backend", "cpu",
+                                "--ops").decode()
+            self.assertRegex(text, rf"(?m)^  \S*{op}\S* .* %", family)
+
+    def test_a_prompt_of_several_chunks_counts_the_work_of_one(self):
+        whole, halves = self.report("--backend", "cpu"), self.report("--backend", "cpu", "--chunk", "20")
+        one, half = whole["tests"][0], halves["tests"][0]
+        self.assertLess(half["operations_per_step"], one["operations_per_step"])
+        self.assertAlmostEqual(2 * half["operations_per_step"], one["operations_per_step"], delta=1)
+        self.assertGreater(2 * half["bytes_per_step"], one["bytes_per_step"])
+
+    def test_text_names_what_limits(self):
+        text = self.succeed("bench", "-m", MODEL, "-p", "20", "-n", "4", "-r", "1", "--backend", "cpu").decode()
+        self.assertRegex(text, r"(?m)^test +tokens/s +least … most +of memory +of peak$")
+        self.assertRegex(text, r"(?m)^tg4: a step reads .* of [\d.]+ GB/s, .*; (memory|arithmetic) limits$")
 
     def test_depth_and_sequences_are_in_the_name(self):
         report = self.report("--backend", "cpu", "-d", "30", "-s", "3")

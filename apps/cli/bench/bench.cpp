@@ -1,32 +1,36 @@
 #include "cli/bench/bench.h"
 
 #include "base/checked.h"
+#include "base/stopwatch.h"
 #include "engine/internals.h"
 #include "program/check.h"
 
 #include <algorithm>
-#include <chrono>
 #include <fmt/format.h>
 #include <map>
+#include <optional>
 #include <random>
 
 namespace honeycrisp::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+// What something has at least to read and to compute, in bytes and operations (a multiply-add is two).
+struct Work {
+  double bytes = 0, operations = 0;
+};
 
 class Bench {
  public:
   Bench(const std::shared_ptr<Engine>& engine, const BenchOptions& options)
       : engine_(engine), internals_(engine->internals()), options_(options) {
     report_.info = engine->info();
-    total_ = uint64_t{options.repetitions + 1} * (options.prompt + uint64_t{options.generate} * options.sequences);
+    total_ = options.depth +
+             uint64_t{options.repetitions + 1} * (options.prompt + uint64_t{options.generate} * options.sequences);
   }
 
   Result<BenchReport> run() {
     HC_TRY(try_ceilings());
+    HC_TRY(make_base());
     if (options_.prompt != 0) HC_TRY(prefill());
     if (options_.generate != 0) HC_TRY(decode());
     return std::move(report_);
@@ -78,12 +82,24 @@ class Bench {
     return options_.depth == 0 ? base : base + fmt::format(" @ d{}", options_.depth);
   }
 
-  // Sessions that have computed `depth` positions.
+  // A session that has computed `depth` positions: tests go on from copies of it.
+  Result<void> make_base() {
+    HC_ASSIGN(base_, engine_->new_session());
+    if (options_.depth == 0) return {};
+    const std::vector<Token> tokens = make_tokens(options_.depth);
+    for (uint32_t done = 0; done < options_.depth;) {  // whole chunks, which one append() that may be stopped would cut
+      HC_TRY(stop_if_asked());
+      const uint32_t n = std::min(internals_.chunk, options_.depth - done);
+      HC_TRY(base_->append(std::span(tokens).subspan(done, n)));
+      done += n;
+      advance(n);
+    }
+    return {};
+  }
   Result<std::vector<Session>> make_sessions(uint32_t n) {
     std::vector<Session> sessions;
     for (uint32_t i = 0; i < n; ++i) {
-      HC_ASSIGN(Session session, i == 0 ? engine_->new_session() : sessions[0].fork());
-      if (i == 0 && options_.depth != 0) HC_TRY(session.append(make_tokens(options_.depth), options_.should_stop));
+      HC_ASSIGN(Session session, base_->fork());
       sessions.push_back(std::move(session));
     }
     return sessions;
@@ -96,17 +112,14 @@ class Bench {
       HC_ASSIGN(std::vector<Session> sessions, make_sessions(1));
       const std::vector<Token> tokens = make_tokens(options_.prompt);
       if (run != 0) HC_TRY(measure_ceilings(test));
-      const auto start = Clock::now();
-      HC_TRY(sessions[0].append(tokens));  // whole chunks: one that may be stopped is cut
-      if (run != 0) test.tokens_per_second.values.push_back(options_.prompt / seconds_since(start));
+      const Stopwatch watch;
+      HC_TRY(sessions[0].append(tokens));
+      if (run != 0) test.tokens_per_second.values.push_back(options_.prompt / watch.seconds());
       advance(options_.prompt);
     }
-    count_prefill(test);
-    if (options_.ops) {
-      HC_ASSIGN(std::vector<Session> sessions, make_sessions(1));
-      const std::vector<Token> tokens = make_tokens(options_.prompt);
-      HC_TRY(profile(test, chunks(), [&] { return sessions[0].append(tokens); }));
-    }
+    describe_work(test, options_.prompt / test.tokens_per_second.median() / chunks(),
+                  [&](const program::Step& step) { return prefill_work(step); });
+    if (options_.ops) HC_TRY(profile_prefill(test));
     report_.tests.push_back(std::move(test));
     return {};
   }
@@ -118,65 +131,89 @@ class Bench {
       HC_TRY(stop_if_asked());
       HC_ASSIGN(std::vector<Session> sessions, make_sessions(options_.sequences));
       if (run != 0) HC_TRY(measure_ceilings(test));
-      const auto start = Clock::now();
-      HC_TRY(generate(sessions));
+      const Stopwatch watch;
+      for (uint32_t i = 0; i < options_.generate; ++i) HC_TRY(generate_one(sessions));
       const double tokens = double(options_.generate) * options_.sequences;
-      if (run != 0) test.tokens_per_second.values.push_back(tokens / seconds_since(start));
+      if (run != 0) test.tokens_per_second.values.push_back(tokens / watch.seconds());
       advance(uint64_t{options_.generate} * options_.sequences);
     }
-    count_decode(test);
-    if (options_.ops) {
-      HC_ASSIGN(std::vector<Session> sessions, make_sessions(options_.sequences));
-      HC_TRY(profile(test, options_.generate, [&] { return generate(sessions); }));
-    }
+    describe_work(test, options_.sequences / test.tokens_per_second.median(),
+                  [&](const program::Step& step) { return decode_work(step); });
+    if (options_.ops) HC_TRY(profile_decode(test));
     report_.tests.push_back(std::move(test));
     return {};
   }
 
-  Result<void> generate(std::vector<Session>& sessions) {
-    const std::vector<Token> tokens = make_tokens(options_.generate * uint32_t(sessions.size()));
+  // A token for each of the sessions, computed together.
+  Result<void> generate_one(std::vector<Session>& sessions) {
+    HC_TRY(stop_if_asked());
+    const std::vector<Token> tokens = make_tokens(uint32_t(sessions.size()));
     std::vector<Feed> feeds(sessions.size());
-    for (uint32_t i = 0; i < options_.generate; ++i) {
-      HC_TRY(stop_if_asked());
-      for (size_t s = 0; s < sessions.size(); ++s)
-        feeds[s] = {&sessions[s], std::span(tokens).subspan(i * sessions.size() + s, 1), /*generated=*/true};
-      HC_TRY(engine_->step(feeds));
-    }
-    return {};
+    for (size_t s = 0; s < sessions.size(); ++s)
+      feeds[s] = {&sessions[s], std::span(tokens).subspan(s, 1), /*generated=*/true};
+    return engine_->step(feeds);
   }
 
   uint32_t chunks() const { return ceil_div(options_.prompt, internals_.chunk); }
-  uint64_t cache_bytes(uint32_t position) const {
-    return backend::cache_bytes(internals_.cache_type, program::cache_values_read(program(), position));
+
+  // Of a computed step, that is a chunk of the prompt on average: weights once, the cache once, logits of one row.
+  Work prefill_work(const program::Step& step) const {
+    const bool logits = std::holds_alternative<program::Logits>(step.op);
+    double multiply_adds = double(program::weight_multiply_adds(program(), step.op)) * (logits ? 1 : options_.prompt);
+    double cache = 0;
+    for (uint32_t i = 0; i < options_.prompt; ++i)
+      multiply_adds += double(program::attention_multiply_adds(program(), step.op, options_.depth + i));
+    for (uint32_t i = 0; i < options_.prompt; i += internals_.chunk)
+      cache += cache_bytes(step.op, options_.depth + std::min(options_.prompt, i + internals_.chunk) - 1);
+    return {double(program::weight_bytes(program(), step.op)) + cache / chunks(), 2 * multiply_adds / chunks()};
+  }
+  // Of a computed step: weights once (of a mixture at least one row's experts), and every sequence's cache.
+  Work decode_work(const program::Step& step) const {
+    const uint32_t middle = options_.depth + options_.generate / 2;
+    return {double(program::weight_bytes(program(), step.op)) + cache_bytes(step.op, middle) * options_.sequences,
+            2.0 * options_.sequences *
+                double(program::weight_multiply_adds(program(), step.op) +
+                       program::attention_multiply_adds(program(), step.op, middle))};
+  }
+  double cache_bytes(const program::Op& op, uint32_t position) const {
+    return double(backend::cache_bytes(internals_.cache_type, program::cache_values_read(program(), op, position)));
   }
 
-  // What one prefill has to move and to multiply: weights once per chunk, the cache once per chunk, logits of one row.
-  void count_prefill(BenchTest& test) const {
-    uint64_t attention = 0, cache = 0;
-    for (uint32_t i = 0; i < options_.prompt; ++i)
-      attention += program::attention_multiply_adds(program(), options_.depth + i);
-    for (uint32_t i = 0; i < options_.prompt; i += internals_.chunk)
-      cache += cache_bytes(options_.depth + std::min(options_.prompt, i + internals_.chunk) - 1);
-    const uint64_t with = program::weight_multiply_adds(program(), true),
-                   without = program::weight_multiply_adds(program(), false);
-    const double seconds = options_.prompt / test.tokens_per_second.median();
-    test.bytes_per_second = (double(report_.info.weight_bytes_per_token) * chunks() + double(cache)) / seconds;
-    test.operations_per_second =
-        2 * (double(without) * (options_.prompt - 1) + double(with) + double(attention)) / seconds;
+  // `seconds` of a computed step; `work_of` each step of the program.
+  template <class WorkOf>
+  void describe_work(BenchTest& test, double seconds, WorkOf work_of) const {
+    for (const program::Step& step : program().steps) {
+      const Work work = work_of(step);
+      test.bytes_per_step += work.bytes;
+      test.operations_per_step += work.operations;
+    }
+    test.bytes_per_second = test.bytes_per_step / seconds;
+    test.operations_per_second = test.operations_per_step / seconds;
   }
-  // A step reads the weights once (of a mixture at least one row's experts) and every sequence's cache.
-  void count_decode(BenchTest& test) const {
-    const uint32_t middle = options_.depth + options_.generate / 2;
-    const double steps_per_second = test.tokens_per_second.median() / options_.sequences;
-    test.bytes_per_second = steps_per_second * (double(report_.info.weight_bytes_per_token) +
-                                                double(cache_bytes(middle)) * options_.sequences);
-    test.operations_per_second =
-        2 * test.tokens_per_second.median() *
-        double(program::weight_multiply_adds(program(), true) + program::attention_multiply_adds(program(), middle));
+
+  Result<void> profile_prefill(BenchTest& test) {
+    StepTimes times;
+    for (uint32_t run = 0; run < options_.repetitions; ++run) {
+      HC_TRY(stop_if_asked());
+      HC_ASSIGN(std::vector<Session> sessions, make_sessions(1));
+      const std::vector<Token> tokens = make_tokens(options_.prompt);
+      HC_TRY(profile(times, [&] { return sessions[0].append(tokens); }));
+    }
+    report_ops(test, times, chunks(), [&](const program::Step& step) { return prefill_work(step); });
+    return {};
   }
+  Result<void> profile_decode(BenchTest& test) {
+    StepTimes times;
+    HC_ASSIGN(std::vector<Session> sessions, make_sessions(options_.sequences));
+    for (uint32_t i = 0; i < options_.generate; ++i) HC_TRY(profile(times, [&] { return generate_one(sessions); }));
+    report_ops(test, times, 1, [&](const program::Step& step) { return decode_work(step); });
+    return {};
+  }
+
+  using StepTimes = std::vector<Samples>;  // [Program::steps], in seconds
 
   template <class Body>
-  Result<void> profile(BenchTest& test, uint32_t steps, Body body) {
+  Result<void> profile(StepTimes& times, Body body) {
     std::vector<double> seconds(program().steps.size());
     if (auto begun = internals_.executor.profile(seconds.data()); !begun) {
       if (begun.error().code != ErrorCode::kUnsupported) return begun;
@@ -186,19 +223,29 @@ class Bench {
     const Result<void> done = body();
     HC_TRY(internals_.executor.profile(nullptr));
     HC_TRY(done);
+    times.resize(seconds.size());
+    for (size_t i = 0; i < seconds.size(); ++i) times[i].values.push_back(seconds[i]);
+    return {};
+  }
+  // `per_body`: computed steps in what was timed.
+  template <class WorkOf>
+  void report_ops(BenchTest& test, const StepTimes& times, uint32_t per_body, WorkOf work_of) const {
     std::map<std::pair<std::string, std::string>, OpTime> groups;
-    for (size_t i = 0; i < seconds.size(); ++i) {
-      const std::string op = describe_step(program().steps[i]);
+    for (size_t i = 0; i < times.size(); ++i) {
+      const program::Step& step = program().steps[i];
+      const std::string op = describe_step(step);
       OpTime& group = groups[{op, internals_.plan.steps[i].kernel}];
       group.op = op;
       group.kernel = internals_.plan.steps[i].kernel;
       ++group.steps;
-      group.seconds += seconds[i] / steps;
-      group.weight_bytes += program::weight_bytes(program(), program().steps[i].op);
+      group.seconds += times[i].median() / per_body;
+      group.weight_bytes += program::weight_bytes(program(), step.op);
+      const Work work = work_of(step);
+      group.bytes += work.bytes;
+      group.operations += work.operations;
     }
     for (auto& [key, group] : groups) test.ops.push_back(std::move(group));
     std::sort(test.ops.begin(), test.ops.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
-    return {};
   }
   // "blk.17.ffn_down" is the same work as any other layer's ffn_down.
   static std::string describe_step(const program::Step& step) {
@@ -209,6 +256,7 @@ class Bench {
   const Engine::Internals& internals_;
   const BenchOptions& options_;
   BenchReport report_;
+  std::optional<Session> base_;
   std::mt19937 random_{1};  // the same tokens every time
   uint64_t done_ = 0, total_ = 0;
 };

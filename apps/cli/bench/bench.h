@@ -32,18 +32,21 @@ struct Samples {
   double most() const;
 };
 
-/// Seconds of one step of the program, per step of the model.
+/// What steps of the program took, in the median over the computed steps that were timed.
 struct OpTime {
   std::string op, kernel;  // steps of equal op and kernel together
   uint32_t steps = 0;
-  double seconds = 0;         // of all of them, per computed step (a chunk of prompt, or one token)
-  uint64_t weight_bytes = 0;  // that they read
+  double seconds = 0;                // of all of them, per computed step (a chunk of prompt, or one token)
+  uint64_t weight_bytes = 0;         // that they read
+  double bytes = 0, operations = 0;  // weights and cache that they have to read; multiply-adds times two
 };
 
 struct BenchTest {
   std::string name;           // "pp512", "tg128", "tg128x8", "… @ d4096"
   Samples tokens_per_second;  // of all sequences together
-  /// Per second and in the median run: weights (once per step) and cache that had to be read; multiply-adds times two.
+  /// Of a computed step (a chunk of prompt, or a token of every sequence): weights and cache that have to be read,
+  /// multiply-adds times two; and the same per second in the median run.
+  double bytes_per_step = 0, operations_per_step = 0;
   double bytes_per_second = 0, operations_per_second = 0;
   Samples read_ceiling, operation_ceiling;  // measured beside each run; empty: unknown
   std::vector<OpTime> ops;

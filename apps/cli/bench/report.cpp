@@ -4,6 +4,7 @@
 #include "cli/term/messages.h"
 #include "cli/text_json.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
@@ -12,23 +13,67 @@ namespace {
 
 namespace json = boost::json;
 
-std::string percent(double value) { return value == 0 ? "–" : fmt::format("{:.1f} %", value); }
-
 json::value known(double value) { return value == 0 ? json::value(nullptr) : json::value(value); }
 json::value known(const std::string& reason) { return reason.empty() ? json::value(nullptr) : json::value(reason); }
 
-std::string ops_text(const BenchTest& test) {
-  double total = 0;
-  for (const OpTime& op : test.ops) total += op.seconds;
-  std::string out = fmt::format("\n{}, per step of the model: {:.0f} us in\n", test.name, total * 1e6);
-  for (const OpTime& op : test.ops) {
-    out += fmt::format("  {:<14} {:>4} x {:<34} {:>10.1f} us {:>5.1f} %", op.op, op.steps, op.kernel, op.seconds * 1e6,
-                       100 * op.seconds / total);
-    if (op.weight_bytes != 0)
-      out += fmt::format("  {:>6.1f} GB/s of weights", double(op.weight_bytes) / op.seconds / 1e9);
-    out += "\n";
+// A table with the first columns to the left, the others to the right.
+using Rows = std::vector<std::vector<std::string>>;
+
+// Columns on a terminal: a byte that continues a UTF-8 character takes none.
+size_t columns(std::string_view text) {
+  return size_t(std::count_if(text.begin(), text.end(), [](char c) { return (uint8_t(c) & 0xc0) != 0x80; }));
+}
+
+std::string table_text(const Rows& rows, size_t left) {
+  std::vector<size_t> widths(rows[0].size());
+  for (const auto& row : rows)
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string space(widths[i] - columns(row[i]), ' ');
+      line += (i == 0 ? "" : "  ") + (i < left ? row[i] + space : space + row[i]);
+    }
+    out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return out;
+}
+
+std::string percent(double value) { return value == 0 ? "–" : fmt::format("{:.1f} %", value); }
+std::string giga(double value, const char* unit) { return fmt::format("{:.1f} {}", value / 1e9, unit); }
+std::string time_text(double seconds) {
+  return seconds < 1e-3 ? fmt::format("{:.1f} us", seconds * 1e6)
+         : seconds < 1  ? fmt::format("{:.2f} ms", seconds * 1e3)
+                        : fmt::format("{:.2f} s", seconds);
+}
+
+// Where a step of the model spends its time, what it reads and computes there, and the shares of the limits.
+std::string ops_text(const BenchTest& test, bool limits) {
+  double total = 0;
+  for (const OpTime& op : test.ops) total += op.seconds;
+  Rows rows = {{"  op", "kernel", "steps", "time", "share", "read", "of memory", "computed", "of peak"}};
+  for (const OpTime& op : test.ops) {
+    const double read = op.bytes / op.seconds, computed = op.operations / op.seconds;
+    rows.push_back({"  " + op.op, op.kernel, fmt::format("{}", op.steps), time_text(op.seconds),
+                    percent(100 * op.seconds / total), op.bytes == 0 ? "" : giga(read, "GB/s"),
+                    op.bytes == 0 || !limits ? "" : percent(100 * read / test.read_ceiling.median()),
+                    op.operations == 0 ? "" : giga(computed, "G/s"),
+                    op.operations == 0 || !limits ? "" : percent(100 * computed / test.operation_ceiling.median())});
+  }
+  return fmt::format("\n{}, a step of the model (median): {}\n", test.name, time_text(total)) + table_text(rows, 2);
+}
+
+// "tg128: a step reads 97.1 MB and computes 0.27 G operations, here 11.2 of 28.0 GB/s and 32 of 700 G/s; …"
+std::string limits_text(const BenchTest& test, const std::string& arithmetic) {
+  std::string text = fmt::format("{}: a step reads {} and computes {:.2f} G operations: {:.1f} of {:.1f} GB/s",
+                                 test.name, human_bytes(uint64_t(test.bytes_per_step)), test.operations_per_step / 1e9,
+                                 test.bytes_per_second / 1e9, test.read_ceiling.median() / 1e9);
+  if (!test.operation_ceiling.values.empty())
+    text += fmt::format(", {:.0f} of {:.0f} G/s ({})", test.operations_per_second / 1e9,
+                        test.operation_ceiling.median() / 1e9, arithmetic);
+  return text +
+         fmt::format("; {} limits\n", test.percent_of_bandwidth() >= test.percent_of_peak() ? "memory" : "arithmetic");
 }
 
 json::object test_json(const BenchTest& test) {
@@ -39,7 +84,9 @@ json::object test_json(const BenchTest& test) {
                                {"kernel", op.kernel},
                                {"steps", op.steps},
                                {"seconds", op.seconds},
-                               {"weight_bytes", op.weight_bytes}});
+                               {"weight_bytes", op.weight_bytes},
+                               {"bytes", op.bytes},
+                               {"operations", op.operations}});
   json::object object{{"test", test.name},
                       {"tokens_per_second", test.tokens_per_second.median()},
                       {"least", test.tokens_per_second.least()},
@@ -47,6 +94,8 @@ json::object test_json(const BenchTest& test) {
                       {"runs", std::move(runs)},
                       {"percent_of_bandwidth", known(test.percent_of_bandwidth())},
                       {"percent_of_peak", known(test.percent_of_peak())},
+                      {"bytes_per_step", test.bytes_per_step},
+                      {"operations_per_step", test.operations_per_step},
                       {"bytes_per_second", test.bytes_per_second},
                       {"operations_per_second", test.operations_per_second},
                       {"read_ceiling", known(test.read_ceiling.median())},
@@ -59,25 +108,21 @@ json::object test_json(const BenchTest& test) {
 
 std::string bench_text(const BenchReport& report) {
   const ModelInfo& info = report.info;
-  std::string out = fmt::format("{}  {}  {} of weights per token\n{}\n\n", escape_for_display(info.path, 100),
-                                info.quantization, human_bytes(info.weight_bytes_per_token), info.backend);
-  out +=
-      fmt::format("{:<18} {:>10}  {:<21} {:>12} {:>10}\n", "test", "tokens/s", "least … most", "of memory", "of peak");
+  std::string out = fmt::format("{}: {}, {} of weights per token, loaded in {}\n{}\n\n",
+                                escape_for_display(info.path, 100), info.quantization,
+                                human_bytes(info.weight_bytes_per_token), time_text(report.load_seconds), info.backend);
+  Rows rows = {{"test", "tokens/s", "least … most", "of memory", "of peak"}};
   for (const BenchTest& test : report.tests)
-    out += fmt::format("{:<18} {:>10.2f}  {:<21} {:>12} {:>10}\n", test.name, test.tokens_per_second.median(),
-                       fmt::format("{:.2f} … {:.2f}", test.tokens_per_second.least(), test.tokens_per_second.most()),
-                       percent(test.percent_of_bandwidth()), percent(test.percent_of_peak()));
-  out += "\n";
-  if (!report.no_ceilings.empty()) {
-    out += fmt::format("No share of the device's limits: {}\n", report.no_ceilings);
-  } else {
-    for (const BenchTest& test : report.tests)
-      if (!test.read_ceiling.values.empty())
-        out += fmt::format("Beside {}: memory read at {:.1f} GB/s, {:.0f} G operations/s ({})\n", test.name,
-                           test.read_ceiling.median() / 1e9, test.operation_ceiling.median() / 1e9, report.arithmetic);
-  }
+    rows.push_back({test.name, fmt::format("{:.2f}", test.tokens_per_second.median()),
+                    fmt::format("{:.2f} … {:.2f}", test.tokens_per_second.least(), test.tokens_per_second.most()),
+                    percent(test.percent_of_bandwidth()), percent(test.percent_of_peak())});
+  out += table_text(rows, 1) + "\n";
+  const bool limits = report.no_ceilings.empty();
+  if (!limits) out += fmt::format("No share of the device's limits: {}\n", report.no_ceilings);
   for (const BenchTest& test : report.tests)
-    if (!test.ops.empty()) out += ops_text(test);
+    if (!test.read_ceiling.values.empty()) out += limits_text(test, report.arithmetic);
+  for (const BenchTest& test : report.tests)
+    if (!test.ops.empty()) out += ops_text(test, limits);
   if (!report.no_op_times.empty()) out += fmt::format("No times per op: {}\n", report.no_op_times);
   return out;
 }

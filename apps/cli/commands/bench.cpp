@@ -1,6 +1,7 @@
 // `honeycrisp bench`: how fast a model runs here, held against what this machine can do at most.
 #include "cli/bench/bench.h"
 
+#include "base/stopwatch.h"
 #include "cli/command.h"
 #include "cli/models/resolve.h"
 #include "cli/options.h"
@@ -16,12 +17,11 @@ namespace {
 
 struct BenchArguments {
   ModelOptions model;
-  int64_t prompt = 512, generate = 128, depth = 0, sequences = 1, repetitions = 5, chunk = 512;
+  int64_t prompt = 512, generate = 128, depth = 0, sequences = 1, repetitions = 5, chunk = EngineOptions{}.chunk;
   bool ops = false, json = false;
 };
 
 Result<void> run(BenchArguments arguments) {
-  using Clock = std::chrono::steady_clock;
   HC_ASSIGN(const std::string path, resolve_model_or_default(arguments.model.model));
   BenchOptions options{.prompt = uint32_t(arguments.prompt),
                        .generate = uint32_t(arguments.generate),
@@ -31,10 +31,10 @@ Result<void> run(BenchArguments arguments) {
                        .ops = arguments.ops,
                        .should_stop = [] { return interrupt_requested(); }};
   arguments.model.context = int64_t(bench_context(options));
-  const auto start = Clock::now();
+  const Stopwatch loading;
   HC_ASSIGN(const std::shared_ptr<Engine> engine,
-            load_engine(path, arguments.model, uint32_t(arguments.chunk), uint32_t(arguments.sequences)));
-  const double load_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+            load_engine(path, arguments.model, uint32_t(arguments.chunk), uint32_t(arguments.sequences) + 1));
+  const double load_seconds = loading.seconds();
 
   const InterruptScope interruptible(/*second_exits=*/true);
   ProgressBar bar("measuring", ProgressBar::Rate::kNone, std::chrono::milliseconds(300));

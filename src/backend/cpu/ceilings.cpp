@@ -1,19 +1,18 @@
 #include "backend/cpu/ceilings.h"
 
+#include "base/stopwatch.h"
+
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 
 namespace honeycrisp::backend::cpu {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr uint64_t kBlock = uint64_t{1} << 18;         // bytes that a thread takes at a time
 constexpr uint64_t kLeastBuffer = uint64_t{64} << 20;  // more than the caches of a core
 constexpr uint64_t kRounds = 4096;                     // of the multiplying loop between two looks at the clock
-constexpr auto kLeastTime = std::chrono::milliseconds(40);
+constexpr double kLeastSeconds = 0.04;
 
 struct Work {
   const Isa* isa;
@@ -39,13 +38,10 @@ void read(void* context, uint32_t) {
 void multiply(void* context, uint32_t) {
   Work& work = *static_cast<Work*>(context);
   uint64_t kept = 0, done = 0;
-  for (const auto start = Clock::now(); Clock::now() - start < kLeastTime;)
-    done += work.isa->multiply_peak(kRounds, &kept);
+  for (const Stopwatch watch; watch.seconds() < kLeastSeconds;) done += work.isa->multiply_peak(kRounds, &kept);
   work.multiply_adds += done;
   work.kept += kept;
 }
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 }  // namespace
 
@@ -65,18 +61,18 @@ Result<Ceilings> CeilingProbe::measure(ThreadPool& pool, const Isa& isa, uint64_
   HC_TRY(reserve(pool, buffer_bytes));
   Work work{.isa = &isa, .buffer = buffer_.get(), .n_blocks = bytes_ / kBlock};
   uint64_t bytes = 0;
-  auto start = Clock::now();
-  while (Clock::now() - start < kLeastTime) {
+  const Stopwatch reading;
+  while (reading.seconds() < kLeastSeconds) {
     work.next = 0;
     pool.run(read, &work);
     bytes += bytes_;
   }
-  Ceilings ceilings{.read_bytes_per_second = double(bytes) / seconds_since(start),
+  Ceilings ceilings{.read_bytes_per_second = double(bytes) / reading.seconds(),
                     .operations_per_second = 0,
                     .arithmetic = fmt::format("int8, {}", isa.name)};
-  start = Clock::now();
+  const Stopwatch multiplying;
   pool.run(multiply, &work);
-  ceilings.operations_per_second = 2 * double(work.multiply_adds.load()) / seconds_since(start);
+  ceilings.operations_per_second = 2 * double(work.multiply_adds.load()) / multiplying.seconds();
   return ceilings;
 }
 

@@ -98,6 +98,7 @@ class CpuExecutor final : public Executor {
   Result<void> reserve_chunks(uint32_t n_chunks);
   void group_by_sequence(const Batch& batch);
   void work(uint32_t thread);
+  void take_time(size_t step);
 
   const program::Program& program_;
   const CompileOptions options_;
@@ -125,6 +126,7 @@ class CpuExecutor final : public Executor {
   StepState state_{};
   CeilingProbe probe_;
   double* profile_ = nullptr;  // [Program::steps]
+  Clock::time_point pass_ended_;
 };
 
 Result<void> CpuExecutor::set_up() {
@@ -246,6 +248,7 @@ Result<void> CpuExecutor::step(const Batch& batch, std::span<float> logits) {
   state_.logit_rows = logit_rows_.data();
   state_.n_logit_rows = uint32_t(logit_rows_.size());
   state_.logits = logits.data();
+  if (profile_ != nullptr) pass_ended_ = Clock::now();
   pool_.run([](void* self, uint32_t thread) { static_cast<CpuExecutor*>(self)->work(thread); }, this);
   return {};
 }
@@ -253,8 +256,6 @@ Result<void> CpuExecutor::step(const Batch& batch, std::span<float> logits) {
 // Every thread walks the same passes; within a pass, threads take ranges of items from one counter.
 void CpuExecutor::work(uint32_t thread) {
   ThreadScratch& scratch = scratch_[thread];
-  double* const profile = thread == 0 ? profile_ : nullptr;
-  auto started = profile != nullptr ? Clock::now() : Clock::time_point();
   for (size_t step = 0; step < kernels_.size(); ++step) {
     const auto& kernel = kernels_[step];
     for (uint32_t pass = 0; pass < kernel->n_passes(); ++pass) {
@@ -264,13 +265,19 @@ void CpuExecutor::work(uint32_t thread) {
       const size_t range = std::max<size_t>(1, n / (kRangesPerThread * state_.n_threads));
       for (size_t i; (i = next_item_.fetch_add(range, std::memory_order_relaxed)) < n;)
         kernel->run(pass, i, std::min(i + range, n), state_, scratch);
-      barrier_.arrive_and_wait([this] { next_item_.store(0, std::memory_order_relaxed); });
+      barrier_.arrive_and_wait([this, step] {
+        next_item_.store(0, std::memory_order_relaxed);
+        if (profile_ != nullptr) take_time(step);
+      });
     }
-    if (profile == nullptr) continue;
-    const auto now = Clock::now();
-    profile[step] += std::chrono::duration<double>(now - started).count();
-    started = now;
   }
+}
+
+// By the last thread of a pass: one that was preempted while it waited would give its time to a later step.
+void CpuExecutor::take_time(size_t step) {
+  const auto now = Clock::now();
+  profile_[step] += std::chrono::duration<double>(now - pass_ended_).count();
+  pass_ended_ = now;
 }
 
 }  // namespace
