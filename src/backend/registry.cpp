@@ -34,6 +34,7 @@ Result<Choice> choose_backend(std::string_view name, const program::Program& pro
   Choice choice;
   if (name != "auto") {
     HC_ASSIGN(choice.backend, find_backend(name));
+    HC_ASSIGN(choice.plan, choice.backend->plan(program, options));
     return choice;
   }
   Result<Choice> none = unsupported("no backend of this build runs here");
@@ -42,9 +43,10 @@ Result<Choice> choose_backend(std::string_view name, const program::Program& pro
       if (available.error().code != ErrorCode::kUnsupported) return tl::unexpected<Error>(available.error());
       continue;
     }
-    const Result<Plan> plan = b->plan(program, options);
+    Result<Plan> plan = b->plan(program, options);
     if (plan) {
       choice.backend = b;
+      choice.plan = std::move(*plan);
       return choice;
     }
     if (plan.error().code != ErrorCode::kUnsupported) return tl::unexpected<Error>(plan.error());

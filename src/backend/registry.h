@@ -17,10 +17,11 @@ Result<const Backend*> find_backend(std::string_view name);
 
 struct Choice {
   const Backend* backend = nullptr;
+  Plan plan;
   std::string passed_over;  // which better backends cannot run the program, and why; may be empty
 };
-/// The backend for a program: by name, or for "auto" the first of `candidates` that this machine supports and that has
-/// a plan for it. Errors: as find_backend(); that of a plan unless it is kUnsupported and another backend can.
+/// The backend for a program and its plan: by name, or for "auto" the first of `candidates` that this machine supports
+/// and that has a plan. Errors: as find_backend(); that of a plan unless it is kUnsupported and another backend can.
 Result<Choice> choose_backend(std::string_view name, const program::Program& program, const CompileOptions& options,
                               std::span<const Backend* const> candidates = all_backends());
 

@@ -1,11 +1,9 @@
 #include "cli/answer/answer.h"
 
-#include "base/cpu_count.h"
-#include "cli/answer/bandwidth.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/messages.h"
+#include "engine/internals.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 
 namespace honeycrisp::cli {
@@ -31,22 +29,20 @@ Result<Generation> stream_answer(const Engine& engine, Session& session, std::sp
   return generation;
 }
 
-SpeedLimit speed_limit(const ModelInfo& info, const ModelOptions& options) {
-  // Reading this machine's memory says nothing about a device's own; more threads than cores would be counted twice.
-  if (info.backend.starts_with("cuda")) return {.weight_bytes_per_token = info.weight_bytes_per_token};
-  const uint32_t cores = usable_cores();
-  return {info.weight_bytes_per_token, options.threads == 0 ? cores : std::min(uint32_t(options.threads), cores)};
-}
-
-std::string speed_text(const Generation& generation, SpeedLimit& limit) {
+std::string speed_text(const Generation& generation, const Engine& engine, SpeedLimit& limit) {
   std::string text = fmt::format("prefill {} tokens, {:.1f} tok/s", generation.prefilled_tokens,
                                  generation.prefill_tokens_per_second());
   const double rate = generation.decode_tokens_per_second();
   if (rate == 0) return text;
   text += fmt::format("; decode {} tokens, {:.1f} tok/s", generation.decoded_tokens, rate);
-  if (limit.bytes_per_second == 0) limit.bytes_per_second = measure_read_bandwidth(limit.threads);
-  const double read = rate * double(limit.weight_bytes_per_token);
+  const uint64_t weights = engine.info().weight_bytes_per_token;
+  const double read = rate * double(weights);
   text += fmt::format("; {:.1f} GB/s of weights", read / 1e9);
+  if (!limit.measured) {
+    limit.measured = true;
+    const auto ceilings = engine.internals().executor.measure_ceilings(/*buffer_bytes=*/0);  // a small one
+    if (ceilings) limit.bytes_per_second = ceilings->read_bytes_per_second;
+  }
   if (limit.bytes_per_second == 0) return text;
   return text + fmt::format(", {:.0f} % of {:.1f} GB/s measured", 100 * read / limit.bytes_per_second,
                             limit.bytes_per_second / 1e9);

@@ -16,17 +16,15 @@ namespace honeycrisp::cli {
 Result<Generation> stream_answer(const Engine& engine, Session& session, std::span<const Token> prompt,
                                  const SamplingOptions& sampling, const AnswerOptions& options, Output& out);
 
-/// What the speed of an answer is compared with; copied out of an engine, which may be gone by then.
+/// What the speed of an answer is compared with.
 struct SpeedLimit {
-  uint64_t weight_bytes_per_token = 0;
-  uint32_t threads = 0;  // that read memory in the measurement; 0: the weights lie elsewhere, nothing is measured
-  double bytes_per_second = 0;  // 0: measured when first needed
+  bool measured = false;        // when first needed
+  double bytes_per_second = 0;  // 0: the backend cannot measure it
 };
 
-SpeedLimit speed_limit(const ModelInfo& info, const ModelOptions& options);
-
 /// "prefill 12 tokens, 340 tok/s; decode 64 tokens, 58.1 tok/s; 4.9 GB/s of weights, 41 % of 12.0 GB/s measured".
-std::string speed_text(const Generation& generation, SpeedLimit& limit);
+/// No session of the engine may be computing.
+std::string speed_text(const Generation& generation, const Engine& engine, SpeedLimit& limit);
 
 /// A note on stderr if the answer was ended by something other than the model or the user.
 void print_finish_note(const Generation& generation, const ModelInfo& info);

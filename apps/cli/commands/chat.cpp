@@ -28,8 +28,8 @@ struct ChatArguments {
 /// The loop of typing and answering.
 class ChatLoop {
  public:
-  ChatLoop(Conversation& conversation, const ModelInfo& info, SpeedLimit limit, bool quiet, LineEditor& editor)
-      : conversation_(conversation), info_(info), limit_(limit), quiet_(quiet), editor_(editor) {}
+  ChatLoop(Conversation& conversation, const Engine& engine, bool quiet, LineEditor& editor)
+      : conversation_(conversation), engine_(engine), quiet_(quiet), editor_(editor) {}
 
   Result<void> run() {
     while (!leaving_) {
@@ -113,13 +113,14 @@ class ChatLoop {
       return {};
     }
     if (!out_.terminal()) HC_TRY(out_.write("\n"));  // parts the answers
-    print_finish_note(*generation, info_);
-    if (!quiet_ && generation->finish_reason != FinishReason::kCancelled) print_note(speed_text(*generation, limit_));
+    print_finish_note(*generation, engine_.info());
+    if (!quiet_ && generation->finish_reason != FinishReason::kCancelled)
+      print_note(speed_text(*generation, engine_, limit_));
     return {};
   }
 
   Conversation& conversation_;
-  const ModelInfo& info_;
+  const Engine& engine_;
   SpeedLimit limit_;
   bool quiet_;
   LineEditor& editor_;
@@ -131,7 +132,8 @@ class ChatLoop {
 
 Result<void> run(ChatArguments arguments) {
   HC_ASSIGN(const std::string path, resolve_model_or_default(arguments.model.model));
-  HC_ASSIGN(const std::shared_ptr<Engine> engine, load_engine(path, arguments.model, /*chunk=*/512, /*sessions=*/1));
+  HC_ASSIGN(const std::shared_ptr<Engine> engine,
+            load_engine(path, arguments.model, EngineOptions{}.chunk, /*sessions=*/1));
   const ModelInfo& info = engine->info();
   if (!info.has_vocabulary)
     return unsupported("{}: the file has no vocabulary, so it cannot chat", escape_for_display(path));
@@ -153,7 +155,7 @@ Result<void> run(ChatArguments arguments) {
   if (editor.interactive() && !arguments.quiet)
     print_note(fmt::format("{} on {}. /help lists commands, Ctrl-D leaves.",
                            info.name.empty() ? info.architecture : info.name, info.backend));
-  return ChatLoop(conversation, info, speed_limit(info, arguments.model), arguments.quiet, editor).run();
+  return ChatLoop(conversation, *engine, arguments.quiet, editor).run();
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ constexpr size_t kTokensLimit = size_t(1) << 28;  // bytes of the tokens file
 struct LogitsArguments {
   ModelOptions model;
   std::optional<std::string> tokens, out;
-  int64_t chunk = 512;
+  int64_t chunk = EngineOptions{}.chunk;
 };
 
 Result<std::vector<Token>> read_tokens(const std::string& path) {

@@ -62,7 +62,8 @@ Result<std::vector<Token>> prompt_tokens(const RunArguments& arguments, const st
 Result<void> run(RunArguments arguments) {
   HC_ASSIGN(const std::string text, read_prompt(arguments));
   HC_ASSIGN(const std::string path, resolve_model_or_default(arguments.model.model));
-  HC_ASSIGN(std::shared_ptr<Engine> engine, load_engine(path, arguments.model, /*chunk=*/512, /*sessions=*/1));
+  HC_ASSIGN(const std::shared_ptr<Engine> engine,
+            load_engine(path, arguments.model, EngineOptions{}.chunk, /*sessions=*/1));
   HC_ASSIGN(const std::vector<Token> prompt, prompt_tokens(arguments, engine, text));
   HC_ASSIGN(const SamplingOptions sampling, sampling_options(arguments.answer));
 
@@ -76,9 +77,8 @@ Result<void> run(RunArguments arguments) {
   if (generation.finish_reason == FinishReason::kCancelled) return Fail(ErrorCode::kCancelled, "");
   print_finish_note(generation, engine->info());
   if (arguments.quiet) return {};
-  SpeedLimit limit = speed_limit(engine->info(), arguments.model);
-  engine.reset();  // the measurement takes memory of its own
-  print_note(fmt::format("{}; seed {}", speed_text(generation, limit), arguments.answer.chosen_seed));
+  SpeedLimit limit;
+  print_note(fmt::format("{}; seed {}", speed_text(generation, *engine, limit), arguments.answer.chosen_seed));
   return {};
 }
 

@@ -121,26 +121,28 @@ std::string report_json(const InspectReport& report) {
   for (const gguf::Metadata::Entry& entry : report.file.metadata().entries())
     metadata[valid_utf8(entry.key)] = metadata_value(entry.value);
   const MemoryNeed& memory = report.memory;
-  json::object root{{"path", valid_utf8(report.path)},
-                    {"gguf_version", report.file.version()},
-                    {"bytes", report.file.file_bytes()},
-                    {"files", std::move(shards)},
-                    {"model", model_json(report)},
-                    {"elements", report.elements},
-                    {"bits_per_weight", report.bits_per_weight},
-                    {"formats", std::move(formats)},
-                    {"memory", json::object{{"context", memory.context},
-                                            {"weights", memory.weights},
-                                            {"cache", memory.cache},
-                                            {"states", memory.states},
-                                            {"activations", memory.activations},
-                                            {"total", memory.total()}}},
-                    {"per_token", token_json(report)},
-                    {"metadata", std::move(metadata)},
-                    {"tensors", tensors_json(report)},
-                    {"program", program_json(report)},
-                    {"program_error", report.program_error.empty() ? json::value(nullptr)
-                                                                   : json::value(valid_utf8(report.program_error))}};
+  json::object root{
+      {"path", valid_utf8(report.path)},
+      {"gguf_version", report.file.version()},
+      {"bytes", report.file.file_bytes()},
+      {"files", std::move(shards)},
+      {"model", model_json(report)},
+      {"elements", report.elements},
+      {"bits_per_weight", report.bits_per_weight},
+      {"formats", std::move(formats)},
+      {"memory", json::object{{"context", memory.context},
+                              {"weights", memory.weights},
+                              {"cache", memory.cache},
+                              {"states", memory.states},
+                              {"activations", memory.activations},
+                              {"total", memory.total()}}},
+      {"per_token", token_json(report)},
+      {"metadata", std::move(metadata)},
+      {"tensors", tensors_json(report)},
+      {"program", program_json(report)},
+      {"passed_over", report.passed_over.empty() ? json::value(nullptr) : json::value(valid_utf8(report.passed_over))},
+      {"program_error",
+       report.program_error.empty() ? json::value(nullptr) : json::value(valid_utf8(report.program_error))}};
   return json::serialize(root) + "\n";
 }
 

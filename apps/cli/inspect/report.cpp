@@ -10,7 +10,7 @@
 namespace honeycrisp::cli {
 namespace {
 
-constexpr uint64_t kChunkRows = 512;  // prompt positions computed at once
+const uint32_t kChunkRows = EngineOptions{}.chunk;
 
 void count_formats(InspectReport& report) {
   std::map<quant::Format, FormatShare> shares;
@@ -45,7 +45,8 @@ MemoryNeed memory_need(const program::Program& program, uint32_t context, backen
         kept * program::kPagePositions * (backend::cache_bytes(type, keys) + backend::cache_bytes(type, values));
   }
   need.states = program::state_bytes(program) * (uint64_t{1} + EngineOptions{}.state_checkpoints);
-  for (const program::Buffer& buffer : program.buffers) need.activations += kChunkRows * buffer.width * sizeof(float);
+  for (const program::Buffer& buffer : program.buffers)
+    need.activations += uint64_t{kChunkRows} * buffer.width * sizeof(float);
   return need;
 }
 
@@ -78,14 +79,14 @@ ProgramCost program_cost(const program::Program& program, const backend::Plan& p
   return cost;
 }
 
-Result<backend::Plan> make_plan(const program::Program& program, const InspectOptions& options, uint32_t context) {
+Result<backend::Choice> choose_backend(const program::Program& program, const InspectOptions& options,
+                                       uint32_t context) {
   backend::CompileOptions compile;
   compile.cache_type = options.cache_type;
   compile.threads = options.threads;
   compile.max_rows = kChunkRows;
   compile.max_positions = context;
-  HC_ASSIGN(const backend::Choice choice, backend::choose_backend(options.backend, program, compile));
-  return choice.backend->plan(program, compile);
+  return backend::choose_backend(options.backend, program, compile);
 }
 
 }  // namespace
@@ -105,13 +106,14 @@ Result<InspectReport> inspect_file(const std::string& path, const InspectOptions
   const uint32_t context = model::resolve_context(options.context, report.model->summary.trained_context);
   report.memory = memory_need(program, context, options.cache_type);
   report.token = token_cost(program, options.cache_type);
-  Result<backend::Plan> plan = make_plan(program, options, context);
-  if (!plan) {
-    report.program_error = plan.error().message;
+  Result<backend::Choice> choice = choose_backend(program, options, context);
+  if (!choice) {
+    report.program_error = choice.error().message;
     return report;
   }
-  report.cost = program_cost(program, *plan);
-  report.plan = std::move(*plan);
+  report.passed_over = choice->passed_over;
+  report.cost = program_cost(program, choice->plan);
+  report.plan = std::move(choice->plan);
   return report;
 }
 

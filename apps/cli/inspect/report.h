@@ -61,6 +61,7 @@ struct InspectReport {
   std::optional<model::Model> model;
   std::optional<backend::Plan> plan;
   std::string program_error;  // why there is no model, or no plan
+  std::string passed_over;    // which better backends cannot run it, and why
   MemoryNeed memory;          // all but weights 0 without a model
   TokenCost token;            // of `model`
   ProgramCost cost;           // of `plan`
