@@ -188,9 +188,9 @@ class AttendKernel final : public OpKernel {
   }
 
   // Chunk `chunk` for rows of one sequence at consecutive positions and a KV head; row i to outs[i]
-  // [n_queries][softmax], if it sees any of it.
+  // [n_queries][softmax], if it sees any of it. `next`: see AttendChunkArgs.
   void attend_chunk(size_t first_row, uint32_t n_rows, uint32_t kv_head, uint32_t chunk, float* const* outs,
-                    const StepState& s, const Parts& p) const {
+                    const uint8_t* next, const StepState& s, const Parts& p) const {
     const Row& first = s.batch->rows[first_row];
     const uint32_t start = chunk * kChunkPositions;
     AttendChunkArgs a{.queries = p.packed,
@@ -202,6 +202,7 @@ class AttendKernel final : public OpKernel {
                       .element = s.cache->element(),
                       .key_pages = {},
                       .value_pages = {},
+                      .next = next,
                       .key_tile_bytes = s.cache->key_tile_bytes(layer_.pool),
                       .value_position_bytes = s.cache->value_position_bytes(layer_.pool),
                       .softcap = op_.softcap,
@@ -220,6 +221,16 @@ class AttendKernel final : public OpKernel {
       a.value_pages[i] = s.cache->values(layer_, page, kv_head);
     }
     s.isa->attend_chunk(a);
+  }
+
+  // The keys at the start of a chunk of the past of `row`; null where it sees none of it.
+  const uint8_t* chunk_keys(size_t row, uint32_t kv_head, uint32_t chunk, const StepState& s) const {
+    const Row& r = s.batch->rows[row];
+    const Range range = visible(r.position);
+    const uint32_t first = std::max(range.first, chunk * kChunkPositions);
+    if (first >= std::min(range.last, (chunk + 1) * kChunkPositions)) return nullptr;
+    const auto pages = s.batch->sequences[r.sequence].tables[layer_.pool];
+    return s.cache->keys(layer_, pages[first / kPositionsPerPage], kv_head);
   }
 
   void attend_rows(size_t item, const StepState& s, ThreadScratch& t) const {
@@ -245,7 +256,7 @@ class AttendKernel final : public OpKernel {
     for (uint32_t chunk = first_chunk(0); chunk * kChunkPositions <= position; ++chunk) {
       float* outs[kAttendRows];
       for (uint32_t i = 0; i < n_rows; ++i) outs[i] = (chunk == first_chunk(i) ? p.state : p.part) + i * floats;
-      attend_chunk(row, n_rows, kv_head, chunk, outs, s, p);
+      attend_chunk(row, n_rows, kv_head, chunk, outs, chunk_keys(row, kv_head, chunk + 1, s), s, p);
       for (uint32_t i = 0; i < n_rows; ++i)
         for (uint32_t h = 0; chunk > first_chunk(i) && h < n_queries_; ++h)
           s.isa->attend_merge(p.state + i * floats + h * softmax_, p.part + i * floats + h * softmax_,
@@ -269,7 +280,13 @@ class AttendKernel final : public OpKernel {
     const Parts p = parts(t);
     pack_queries(row, 1, kv_head, (chunk + 1) * kChunkPositions >= range.last, s, p);
     float* out = part_of(pair, chunk, s);
-    attend_chunk(row, 1, kv_head, chunk, &out, s, p);
+    // The threads take chunks in turns.
+    const size_t next_item = item + s.n_threads, next_pair = next_item / s.n_chunks;
+    const uint8_t* next = nullptr;
+    if (next_pair < n_pairs(s))
+      next = chunk_keys(next_pair / layer_.n_kv_heads, uint32_t(next_pair % layer_.n_kv_heads),
+                        uint32_t(next_item % s.n_chunks), s);
+    attend_chunk(row, 1, kv_head, chunk, &out, next, s, p);
   }
 
   // ---- pass 3

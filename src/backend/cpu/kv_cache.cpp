@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 
 namespace honeycrisp::backend::cpu {
@@ -85,9 +84,9 @@ KvCache::KvCache(const program::Program& program, CacheType type) : element_(ele
 Result<void> KvCache::reserve(uint32_t pool_index, uint32_t n_pages) {
   Pool& pool = pools_[pool_index];
   while (pool.chunks.size() * pool.pages_per_chunk < n_pages) {
-    const size_t bytes = round_up<size_t>(pool.page_bytes * pool.pages_per_chunk, 64);
-    // Zeroed, because lanes of positions not yet written are computed with; large blocks come zeroed from the system.
-    Memory<uint8_t> chunk(static_cast<uint8_t*>(std::calloc(bytes, 1)));
+    const size_t bytes = pool.page_bytes * pool.pages_per_chunk;
+    // Zeros, because lanes of positions not yet written are computed with.
+    Zeros<uint8_t> chunk = allocate_zeros<uint8_t>(bytes);
     if (!chunk)
       return fail(ErrorCode::kOutOfMemory, "KV cache: {} bytes for pages {} to {} of pool {} cannot be allocated",
                   bytes, pool.chunks.size() * pool.pages_per_chunk, (pool.chunks.size() + 1) * pool.pages_per_chunk - 1,

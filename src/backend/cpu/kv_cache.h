@@ -51,7 +51,7 @@ class KvCache {
     uint32_t n_kv_heads = 0;
     uint32_t pages_per_chunk = 1;
     uint32_t n_pages = 0;
-    std::vector<Memory<uint8_t>> chunks;
+    std::vector<Zeros<uint8_t>> chunks;
   };
   uint8_t* page(const Pool& pool, PageId page) const {
     return pool.chunks[page / pool.pages_per_chunk].get() + page % pool.pages_per_chunk * pool.page_bytes;

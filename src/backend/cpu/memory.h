@@ -4,6 +4,7 @@
 #include "base/checked.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #ifdef __linux__
@@ -37,6 +38,39 @@ Memory<T> allocate_to_read(size_t bytes) {
   if (memory) (void)madvise(memory.get(), round_up(bytes, kHugePage), MADV_HUGEPAGE);  // a wish
 #endif
   return memory;
+}
+
+struct FreeZeros {
+  size_t bytes = 0;
+  void operator()(void* p) const {
+#ifdef __linux__
+    munmap(p, bytes);
+#else
+    std::free(p);
+#endif
+  }
+};
+template <class T>
+using Zeros = std::unique_ptr<T, FreeZeros>;
+
+/// Zeros for what is read from end to end and perhaps never filled: what is not touched costs no pages, huge or not.
+template <class T>
+Zeros<T> allocate_zeros(size_t bytes) {
+#ifdef __linux__
+  if (bytes > SIZE_MAX / 2) return nullptr;
+  bytes = round_up(bytes, kHugePage);
+  const size_t mapped = bytes + kHugePage;  // and what is too much before and after the aligned part goes back
+  void* const all = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED) return nullptr;
+  std::byte* const begin = static_cast<std::byte*>(all);
+  std::byte* const aligned = begin + (kHugePage - reinterpret_cast<uintptr_t>(all) % kHugePage) % kHugePage;
+  if (aligned != begin) munmap(begin, size_t(aligned - begin));
+  if (aligned + bytes != begin + mapped) munmap(aligned + bytes, size_t(begin + mapped - (aligned + bytes)));
+  (void)madvise(aligned, bytes, MADV_HUGEPAGE);  // a wish
+  return Zeros<T>(reinterpret_cast<T*>(aligned), FreeZeros{bytes});
+#else
+  return Zeros<T>(static_cast<T*>(std::calloc(bytes, 1)), FreeZeros{bytes});
+#endif
 }
 
 }  // namespace honeycrisp::backend::cpu

@@ -118,6 +118,7 @@ struct AttendChunkArgs {
   KvElement element;
   const uint8_t* key_pages[kChunkPositions / kPositionsPerPage];  // null where no position is asked for
   const uint8_t* value_pages[kChunkPositions / kPositionsPerPage];
+  const uint8_t* next;          // keys that are probably read after this chunk; null: not known
   size_t key_tile_bytes;        // of 16 positions
   size_t value_position_bytes;  // of one position
   float softcap;                // 0: none
