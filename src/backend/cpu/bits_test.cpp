@@ -120,12 +120,12 @@ TEST(Bits, have_a_constant_for_each_op_case_and_for_no_other) { EXPECT_EQ(case_b
 
 struct Decoder {
   const char* name;
-  uint32_t width, head_dim, window, hidden;
+  uint32_t width, head_dim, window, hidden, positions;
   Format attention, gate, up, down;
   uint64_t bits[std::size(kCacheTypes)];  // 0: a head that is no whole block of q8_0
 };
 
-constexpr uint32_t kPositions = 530;  // three attention chunks, the last of them not whole
+constexpr uint32_t kThreeChunks = 530, kTwoChunks = 270;  // of attention, the last of them not whole
 constexpr uint32_t kMostRows = 512;
 
 const Decoder kDecoders[] = {
@@ -134,6 +134,7 @@ const Decoder kDecoders[] = {
      64,
      0,
      160,
+     kThreeChunks,
      Format::kQ4_1,
      Format::kQ4_0,
      Format::kQ4_0,
@@ -144,6 +145,7 @@ const Decoder kDecoders[] = {
      72,
      150,
      224,
+     kThreeChunks,
      Format::kQ5_0,
      Format::kMXFP4,
      Format::kIQ4_NL,
@@ -154,16 +156,18 @@ const Decoder kDecoders[] = {
      256,
      0,
      512,
+     kTwoChunks,
      Format::kQ4_K,
      Format::kQ5_K,
      Format::kQ3_K,
      Format::kQ6_K,
-     {0xa6f4e08fe7436b9f, 0x143557297737c112, 0x76a06f4a3f5cd5d1}},
+     {0x37b3d4c091b3071c, 0x5c64fa3fd80ffced, 0x2d1cd1611a574420}},
     {"heads_of_30",
      100,
      30,
      60,
      110,
+     kThreeChunks,
      Format::kF16,
      Format::kBF16,
      Format::kF32,
@@ -212,8 +216,9 @@ TEST_P(DecoderBits, are_the_same_on_every_machine) {
   for (size_t type = 0; type < std::size(kCacheTypes); ++type) {
     if (decoder_.bits[type] == 0) continue;  // narrow heads
     for (const Isa* isa : available_isas())
-      expect(all_logits(*make(tiny_, *isa, 2, kCacheTypes[type], kMostRows), tiny_.program, kPositions, kMostRows),
-             type, isa->name);
+      expect(
+          all_logits(*make(tiny_, *isa, 2, kCacheTypes[type], kMostRows), tiny_.program, decoder_.positions, kMostRows),
+          type, isa->name);
   }
 }
 
@@ -223,17 +228,17 @@ TEST_P(DecoderBits, are_the_same_in_chunks_of_any_size_on_any_number_of_threads)
   for (const auto& [threads, chunks] : kChunksByThreads) {
     const auto executor = make(tiny_, *available_isas()[0], threads, CacheType::kF16, kMostRows);
     for (const uint32_t chunk : chunks)
-      expect(all_logits(*executor, tiny_.program, kPositions, chunk), 1,
+      expect(all_logits(*executor, tiny_.program, decoder_.positions, chunk), 1,
              fmt::format("{} threads, chunks of {}", threads, chunk));
   }
 }
 
 TEST_P(DecoderBits, are_the_same_beside_other_sequences) {
   const auto executor = make(tiny_, *available_isas()[0], 2, CacheType::kF16, kMostRows);
-  Sequences sequences(*executor, tiny_.program, 3, kPositions);
-  std::vector<float> logits(size_t{kPositions} * TinyProgram::kVocabulary);
-  for (uint32_t first = 0, count = 1; first < kPositions; first += count, count = 1 + count * 3 % 37) {
-    count = std::min(count, kPositions - first);
+  Sequences sequences(*executor, tiny_.program, 3, decoder_.positions);
+  std::vector<float> logits(size_t{decoder_.positions} * TinyProgram::kVocabulary);
+  for (uint32_t first = 0, count = 1; first < decoder_.positions; first += count, count = 1 + count * 3 % 37) {
+    count = std::min(count, decoder_.positions - first);
     std::vector<Row> rows;
     for (uint32_t i = first; i < first + count; ++i) {  // those of the others in between, and one of them behind
       rows.push_back(row(i));
