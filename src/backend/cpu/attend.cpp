@@ -92,7 +92,7 @@ class AttendKernel final : public OpKernel {
   // The norm of one head, if it has its own, and its rotation.
   void finish_head(const std::optional<Norm>& norm, float* x, uint32_t position, const StepState& s) const {
     if (norm && !op_.norm_whole_projection) s.isa->rms_norm(x, layer_.key_dim, weight(*norm), norm->eps, x);
-    if (op_.rope) s.ropes->rotate(*op_.rope, position, x);
+    if (op_.rope) s.ropes->rotate(*s.isa, *op_.rope, position, x);
   }
   void copy_query(size_t row, uint32_t head, const StepState& s, float* to) const {
     const size_t stride = size_t{layer_.key_dim} * (op_.output_gate ? 2 : 1);
@@ -100,7 +100,8 @@ class AttendKernel final : public OpKernel {
   }
   void append_key(size_t row, uint32_t kv_head, const float* key, const StepState& s) const {
     const Row& r = s.batch->rows[row];
-    s.cache->put_key(layer_, s.cache->keys(layer_, page_of(r, s), kv_head), r.position % kPositionsPerPage, key);
+    s.cache->put_key(*s.isa, layer_, s.cache->keys(layer_, page_of(r, s), kv_head), r.position % kPositionsPerPage,
+                     key);
   }
   void append_value(size_t row, uint32_t kv_head, const StepState& s, float* scratch) const {
     const Row& r = s.batch->rows[row];
@@ -109,7 +110,8 @@ class AttendKernel final : public OpKernel {
       s.isa->rms_norm(value, layer_.value_dim, weight(*op_.v_norm), op_.v_norm->eps, scratch);
       value = scratch;
     }
-    s.cache->put_value(layer_, s.cache->values(layer_, page_of(r, s), kv_head), r.position % kPositionsPerPage, value);
+    s.cache->put_value(*s.isa, layer_, s.cache->values(layer_, page_of(r, s), kv_head), r.position % kPositionsPerPage,
+                       value);
   }
   PageId page_of(const Row& r, const StepState& s) const {
     return s.batch->sequences[r.sequence].tables[layer_.pool][r.position / kPositionsPerPage];

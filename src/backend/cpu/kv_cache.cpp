@@ -113,20 +113,25 @@ uint8_t* KvCache::values(const program::CacheLayer& layer, PageId id, uint32_t k
   return keys(layer, id, kv_head) + pools_[layer.pool].keys_bytes;
 }
 
-void KvCache::put_key(const program::CacheLayer& layer, uint8_t* keys, uint32_t position_in_page,
+void KvCache::put_key(const Isa& isa, const program::CacheLayer& layer, uint8_t* keys, uint32_t position_in_page,
                       const float* key) const {
   uint8_t* tile = keys + position_in_page / kLanes * pools_[layer.pool].key_tile_bytes;
   const uint32_t lane = position_in_page % kLanes;
-  for (uint32_t d = 0; d < layer.key_dim; ++d) {
-    const size_t index = size_t{d} * kLanes + lane;
-    if (element_ == KvElement::kF32) {
-      std::memcpy(tile + 4 * index, key + d, 4);
-    } else if (element_ == KvElement::kF16) {
-      const uint16_t h = f32_to_f16(key[d]);
-      std::memcpy(tile + 2 * index, &h, 2);
-    }
+  if (element_ == KvElement::kF32) {
+    for (uint32_t d = 0; d < layer.key_dim; ++d) std::memcpy(tile + 4 * (size_t{d} * kLanes + lane), key + d, 4);
+    return;
   }
-  if (element_ != KvElement::kQ8_0) return;
+  if (element_ == KvElement::kF16) {
+    constexpr uint32_t kRun = 64;
+    uint8_t halves[2 * kRun];
+    for (uint32_t first = 0; first < layer.key_dim; first += kRun) {
+      const uint32_t n = std::min(kRun, layer.key_dim - first);
+      isa.to_half(key + first, n, halves);
+      uint8_t* to = tile + 2 * (size_t{first} * kLanes + lane);
+      for (uint32_t i = 0; i < n; ++i) std::memcpy(to + 2 * size_t{i} * kLanes, halves + 2 * i, 2);
+    }
+    return;
+  }
   uint8_t* scales = tile + size_t{layer.key_dim} * kLanes;
   for (uint32_t block = 0; block < layer.key_dim / kQ8Block; ++block) {
     const float* x = key + block * kQ8Block;
@@ -136,17 +141,12 @@ void KvCache::put_key(const program::CacheLayer& layer, uint8_t* keys, uint32_t 
   }
 }
 
-void KvCache::put_value(const program::CacheLayer& layer, uint8_t* values, uint32_t position_in_page,
+void KvCache::put_value(const Isa& isa, const program::CacheLayer& layer, uint8_t* values, uint32_t position_in_page,
                         const float* value) const {
   uint8_t* to = values + position_in_page * pools_[layer.pool].value_position_bytes;
   switch (element_) {
     case KvElement::kF32: std::memcpy(to, value, size_t{layer.value_dim} * 4); return;
-    case KvElement::kF16:
-      for (uint32_t d = 0; d < layer.value_dim; ++d) {
-        const uint16_t h = f32_to_f16(value[d]);
-        std::memcpy(to + 2 * size_t{d}, &h, 2);
-      }
-      return;
+    case KvElement::kF16: isa.to_half(value, layer.value_dim, to); return;
     case KvElement::kQ8_0:
       for (uint32_t block = 0; block < layer.value_dim / kQ8Block; ++block) {
         const float* x = value + block * kQ8Block;

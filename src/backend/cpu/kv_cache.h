@@ -37,8 +37,9 @@ class KvCache {
   uint8_t* values(const program::CacheLayer& layer, PageId page, uint32_t kv_head) const;
 
   /// Rounds one position's key [key_dim] or value [value_dim] of one head to the cache's type and stores it.
-  void put_key(const program::CacheLayer& layer, uint8_t* keys, uint32_t position_in_page, const float* key) const;
-  void put_value(const program::CacheLayer& layer, uint8_t* values, uint32_t position_in_page,
+  void put_key(const Isa& isa, const program::CacheLayer& layer, uint8_t* keys, uint32_t position_in_page,
+               const float* key) const;
+  void put_value(const Isa& isa, const program::CacheLayer& layer, uint8_t* values, uint32_t position_in_page,
                  const float* value) const;
 
  private:

@@ -38,7 +38,7 @@ TEST(KvCache, a_value_with_a_nan_reads_as_nan_in_q8_0) {
   std::vector<float> v(32, 1.0f);
   v[5] = NAN;
   uint8_t* values = cache.values(p.caches[0], 0, 0);
-  cache.put_value(p.caches[0], values, 3, v.data());
+  cache.put_value(*available_isas().back(), p.caches[0], values, 3, v.data());
   uint16_t scale;
   std::memcpy(&scale, values + 3 * cache.value_position_bytes(0) + 32, 2);
   EXPECT_TRUE(std::isnan(f16_to_f32(scale)));

@@ -1,12 +1,20 @@
 // cos and sin of every rope of a program, f64 rounded to f32, made once per position in blocks as the context grows.
+// Computed here, not by the C library, whose last bit differs from system to system.
 #pragma once
 
+#include "backend/cpu/isa/kernels.h"
 #include "program/program.h"
 
 #include <cstdint>
 #include <vector>
 
 namespace honeycrisp::backend::cpu {
+
+/// Within 2e-16 for angles below 2^22: contexts of four million positions.
+struct CosSin {
+  double cos, sin;
+};
+CosSin cos_sin(double angle);
 
 class RopeTables {
  public:
@@ -16,7 +24,7 @@ class RopeTables {
   void reserve(uint32_t n_positions);
 
   /// Rotates one head in place.
-  void rotate(program::RopeId id, uint32_t position, float* head) const;
+  void rotate(const Isa& isa, program::RopeId id, uint32_t position, float* head) const;
 
   uint64_t memory_bytes() const;
 
@@ -24,7 +32,8 @@ class RopeTables {
   static constexpr uint32_t kBlock = 256;  // positions
 
   const std::vector<program::Rope>& ropes_;
-  // [ropes][blocks] of [256][pairs] {cos, sin}; a block never moves
+  // [ropes][blocks] of [256]{[n] cos, [n] sin}; a block never moves. n is the number of pairs, or where the two of a
+  // pair are neighbours twice that: see Isa::rotate_neighbours.
   std::vector<std::vector<std::vector<float>>> tables_;
 };
 

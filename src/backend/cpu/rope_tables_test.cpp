@@ -1,7 +1,8 @@
 #include "backend/cpu/rope_tables.h"
 
+#include "backend/cpu/testing.h"
+
 #include <cmath>
-#include <gtest/gtest.h>
 
 namespace honeycrisp::backend::cpu {
 namespace {
@@ -13,18 +14,31 @@ TEST(RopeTables, rotate_by_position_times_frequency) {
   RopeTables tables(p);
   tables.reserve(10);
   tables.reserve(1000);  // grows, keeps what there is
-  for (uint32_t position : {0u, 1u, 9u, 255u, 256u, 999u}) {
-    float x[6] = {1, 2, 3, 4, 5, 6};
-    tables.rotate(0, position, x);
-    const double c = std::cos(position * 0.01), s = std::sin(position * 0.01);
-    EXPECT_NEAR(x[2], 2 * (3 * c - 4 * s), 1e-5);
-    EXPECT_NEAR(x[3], 2 * (3 * s + 4 * c), 1e-5);
-    EXPECT_EQ(x[4], 5);
-    float y[6] = {1, 2, 3, 4, 5, 6};
-    tables.rotate(1, position, y);
-    EXPECT_NEAR(y[1], 2 * c - 5 * s, 1e-5);
-    EXPECT_NEAR(y[4], 2 * s + 5 * c, 1e-5);
-    EXPECT_EQ(y[2], 3);
+  for (const Isa* isa : available_isas())
+    for (uint32_t position : {0u, 1u, 9u, 255u, 256u, 999u}) {
+      float x[6] = {1, 2, 3, 4, 5, 6};
+      tables.rotate(*isa, 0, position, x);
+      const double c = std::cos(position * 0.01), s = std::sin(position * 0.01);
+      EXPECT_NEAR(x[2], 2 * (3 * c - 4 * s), 1e-5);
+      EXPECT_NEAR(x[3], 2 * (3 * s + 4 * c), 1e-5);
+      EXPECT_EQ(x[4], 5);
+      float y[6] = {1, 2, 3, 4, 5, 6};
+      tables.rotate(*isa, 1, position, y);
+      EXPECT_NEAR(y[1], 2 * c - 5 * s, 1e-5);
+      EXPECT_NEAR(y[4], 2 * s + 5 * c, 1e-5);
+      EXPECT_EQ(y[2], 3);
+    }
+}
+
+TEST(CosSin, are_as_near_as_f64_allows) {
+  testing::Random random(5);
+  std::vector<double> angles = {0, 1e-300, 1e-9, 1, M_PI_4, M_PI_2, 3 * M_PI_4, M_PI, 1.5 * M_PI, 355, 4194303};
+  for (int i = 0; i < 200000; ++i) angles.push_back(double(random.bits() % 4194304) * double(random.uniform(0, 1)));
+  for (int i = 0; i < 200000; ++i) angles.push_back(i);
+  for (double angle : angles) {
+    const CosSin turn = cos_sin(angle);
+    ASSERT_NEAR(turn.cos, std::cos(angle), 3e-16) << angle;
+    ASSERT_NEAR(turn.sin, std::sin(angle), 3e-16) << angle;
   }
 }
 

@@ -171,6 +171,12 @@ struct Isa {
 #undef HC_X
   } unpack;
 
+  /// x [n] to IEEE half precision.
+  void (*to_half)(const float* x, uint32_t n, uint8_t* out);
+  /// a, b = a · cos − b · sin, a · sin + b · cos. All [n].
+  void (*rotate_halves)(float* a, float* b, const float* cosines, const float* sines, uint32_t n);
+  /// The same with a and b side by side: x [n], n even. Tables [n] with each value twice, the first sine negated.
+  void (*rotate_neighbours)(float* x, const float* cosines, const float* sines, uint32_t n);
   /// x [cols], cols a multiple of 32.
   void (*quantize)(const float* x, uint32_t cols, ActivationGroup* out);
   /// out = x / sqrt(mean(x²) + eps) · weight; weight may be null, out may be x.

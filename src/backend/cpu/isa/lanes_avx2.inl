@@ -23,6 +23,10 @@ HC_INLINE Floats broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(
 HC_INLINE __m128i load128(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 HC_INLINE Floats load_half(const uint8_t* p) { return {_mm256_cvtph_ps(load128(p)), _mm256_cvtph_ps(load128(p + 16))}; }
 HC_INLINE __m256 widen_bf16(__m128i h) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)); }
+HC_INLINE void store_half(uint8_t* p, Floats x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 16), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
+}
 HC_INLINE Floats load_bf16(const uint8_t* p) { return {widen_bf16(load128(p)), widen_bf16(load128(p + 16))}; }
 HC_INLINE Floats load_s8(const uint8_t* p) {
   const __m128i x = load128(p);
@@ -40,6 +44,8 @@ HC_INLINE Floats select_less(Floats x, Floats y, Floats p, Floats q) {
   return {_mm256_blendv_ps(q.a, p.a, _mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ)),
           _mm256_blendv_ps(q.b, p.b, _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ))};
 }
+
+HC_INLINE Floats swap_neighbours(Floats x) { return {_mm256_permute_ps(x.a, 0xb1), _mm256_permute_ps(x.b, 0xb1)}; }
 
 HC_INLINE Ints as_ints(Floats x) { return {_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
 HC_INLINE Floats as_floats(Ints x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }

@@ -20,6 +20,9 @@ HC_INLINE Floats broadcast(float x) { return {_mm512_set1_ps(x)}; }
 HC_INLINE __m128i load128(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 HC_INLINE __m256i load256(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 HC_INLINE Floats load_half(const uint8_t* p) { return {_mm512_cvtph_ps(load256(p))}; }
+HC_INLINE void store_half(uint8_t* p, Floats x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
+}
 HC_INLINE Floats load_bf16(const uint8_t* p) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load256(p)), 16))};
 }
@@ -33,6 +36,9 @@ HC_INLINE Floats fma(Floats x, Floats y, Floats z) { return {_mm512_fmadd_ps(x.a
 HC_INLINE Floats select_less(Floats x, Floats y, Floats p, Floats q) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.a, y.a, _CMP_LT_OQ), q.a, p.a)};
 }
+
+/// Lanes 2 i and 2 i + 1 change places.
+HC_INLINE Floats swap_neighbours(Floats x) { return {_mm512_permute_ps(x.a, 0xb1)}; }
 
 HC_INLINE Ints as_ints(Floats x) { return {_mm512_castps_si512(x.a)}; }
 HC_INLINE Floats as_floats(Ints x) { return {_mm512_castsi512_ps(x.a)}; }

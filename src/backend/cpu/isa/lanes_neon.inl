@@ -41,6 +41,11 @@ HC_INLINE Floats load_half(const uint8_t* p) {
   return {vcvt_f32_f16(vget_low_f16(low)), vcvt_high_f32_f16(low), vcvt_f32_f16(vget_low_f16(high)),
           vcvt_high_f32_f16(high)};
 }
+HC_INLINE void store_half(uint8_t* p, Floats x) {
+  const float16x8_t low = vcvt_high_f16_f32(vcvt_f16_f32(x.a), x.b), high = vcvt_high_f16_f32(vcvt_f16_f32(x.c), x.d);
+  vst1q_u8(p, vreinterpretq_u8_f16(low));
+  vst1q_u8(p + 16, vreinterpretq_u8_f16(high));
+}
 HC_INLINE Floats load_bf16(const uint8_t* p) {
   const uint16x8_t low = load_words(p), high = load_words(p + 16);
   return {vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(low), 16)), vreinterpretq_f32_u32(vshll_high_n_u16(low, 16)),
@@ -58,6 +63,7 @@ HC_BINARY(Floats, max, larger)
 HC_INLINE Floats fma(Floats x, Floats y, Floats z) {
   return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b), vfmaq_f32(z.c, x.c, y.c), vfmaq_f32(z.d, x.d, y.d)};
 }
+HC_UNARY(Floats, swap_neighbours, Floats, vrev64q_f32)
 HC_INLINE Floats select_less(Floats x, Floats y, Floats p, Floats q) {
   return {vbslq_f32(vcltq_f32(x.a, y.a), p.a, q.a), vbslq_f32(vcltq_f32(x.b, y.b), p.b, q.b),
           vbslq_f32(vcltq_f32(x.c, y.c), p.c, q.c), vbslq_f32(vcltq_f32(x.d, y.d), p.d, q.d)};

@@ -37,6 +37,11 @@ static inline Floats load_half(const uint8_t* p) {
   HC_EACH r.v[i] = f16_to_f32(h[i]);
   return r;
 }
+static inline void store_half(uint8_t* p, const Floats& a) {
+  uint16_t h[16];
+  HC_EACH h[i] = f32_to_f16(a.v[i]);
+  memcpy(p, h, sizeof h);
+}
 static inline Floats load_bf16(const uint8_t* p) {
   uint16_t h[16];
   memcpy(h, p, sizeof h);
@@ -68,6 +73,12 @@ static inline Floats fma(Floats a, Floats b, Floats c) {
 static inline Floats select_less(Floats a, Floats b, Floats x, Floats y) {
   HC_EACH x.v[i] = a.v[i] < b.v[i] ? x.v[i] : y.v[i];
   return x;
+}
+
+static inline Floats swap_neighbours(const Floats& a) {
+  Floats r;
+  HC_EACH r.v[i] = a.v[i ^ 1];
+  return r;
 }
 
 static inline Ints as_ints(Floats a) { return bit_cast<Ints>(a); }

@@ -52,6 +52,30 @@ static void rms_norm(const float* x, uint32_t n, const float* weight, float eps,
   });
 }
 
+static void to_half(const float* x, uint32_t n, uint8_t* out) {
+  for_lanes(n, [&](uint32_t i, uint32_t count) __attribute__((always_inline)) {
+    alignas(32) uint8_t halves[2 * kLanes];
+    store_half(halves, load_lanes(x + i, count));
+    memcpy(out + 2 * size_t(i), halves, 2 * count);
+  });
+}
+
+static void rotate_halves(float* a, float* b, const float* cosines, const float* sines, uint32_t n) {
+  for_lanes(n, [&](uint32_t i, uint32_t count) __attribute__((always_inline)) {
+    const Floats c = load_lanes(cosines + i, count), s = load_lanes(sines + i, count);
+    const Floats x = load_lanes(a + i, count), y = load_lanes(b + i, count);
+    store_lanes(a + i, sub(mul(x, c), mul(y, s)), count);
+    store_lanes(b + i, add(mul(x, s), mul(y, c)), count);
+  });
+}
+static void rotate_neighbours(float* x, const float* cosines, const float* sines, uint32_t n) {
+  for_lanes(n, [&](uint32_t i, uint32_t count) __attribute__((always_inline)) {
+    const Floats v = load_lanes(x + i, count);
+    const Floats turned = mul(swap_neighbours(v), load_lanes(sines + i, count));
+    store_lanes(x + i, add(mul(v, load_lanes(cosines + i, count)), turned), count);
+  });
+}
+
 static void quantize(const float* x, uint32_t cols, ActivationGroup* out) {
   const Ints magnitude_bits = broadcast_int(0x7fffffff);
   for (uint32_t k = 0; k < cols; k += kGroup, ++out) {

@@ -6,6 +6,9 @@
   {.name = isa_name,                                                                \
    .multiply = {HC_CPU_FLOAT_FORMATS(HC_FLOAT) HC_CPU_INTEGER_FORMATS(HC_INTEGER)}, \
    .unpack = {HC_CPU_INTEGER_FORMATS(HC_UNPACK)},                                   \
+   .to_half = to_half,                                                              \
+   .rotate_halves = rotate_halves,                                                  \
+   .rotate_neighbours = rotate_neighbours,                                          \
    .quantize = quantize,                                                            \
    .rms_norm = rms_norm,                                                            \
    .gate_silu = gate_silu,                                                          \
