@@ -40,7 +40,7 @@ std::string speed_text(const Generation& generation, const Engine& engine, Speed
   text += fmt::format("; {:.1f} GB/s of weights", read / 1e9);
   if (!limit.measured) {
     limit.measured = true;
-    const auto ceilings = engine.internals().executor.measure_ceilings(/*buffer_bytes=*/0);  // a small one
+    const auto ceilings = engine.internals().executor.measure_ceilings(weights);
     if (ceilings) limit.bytes_per_second = ceilings->read_bytes_per_second;
   }
   if (limit.bytes_per_second == 0) return text;

@@ -39,9 +39,9 @@ class Bench {
  private:
   const program::Program& program() const { return internals_.model.program; }
 
-  // Whether the backend can measure them; the first measurement also makes its buffer.
+  // Whether the backend can measure them.
   Result<void> try_ceilings() {
-    const auto ceilings = internals_.executor.measure_ceilings(buffer_bytes());
+    const auto ceilings = internals_.executor.measure_ceilings(report_.info.weight_bytes_per_token);
     if (ceilings) {
       report_.arithmetic = ceilings->arithmetic;
     } else {
@@ -50,14 +50,10 @@ class Bench {
     }
     return {};
   }
-  // As large as the weights that a token reads, but for a machine that could not hold both.
-  uint64_t buffer_bytes() const {
-    constexpr uint64_t kMost = uint64_t{2} << 30;
-    return std::min(report_.info.weight_bytes_per_token, kMost);
-  }
   Result<void> measure_ceilings(BenchTest& test) {
     if (!report_.no_ceilings.empty()) return {};
-    HC_ASSIGN(const backend::Ceilings ceilings, internals_.executor.measure_ceilings(buffer_bytes()));
+    HC_ASSIGN(const backend::Ceilings ceilings,
+              internals_.executor.measure_ceilings(report_.info.weight_bytes_per_token));
     if (ceilings.read_bytes_per_second > 0) test.read_ceiling.values.push_back(ceilings.read_bytes_per_second);
     if (ceilings.operations_per_second > 0) test.operation_ceiling.values.push_back(ceilings.operations_per_second);
     return {};

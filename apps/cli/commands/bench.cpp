@@ -68,8 +68,8 @@ void add_bench(CommandTree& tree) {
       R"(pp512: prefill of 512 tokens. tg128: decode of 128; tg128x8: by each of 8 sequences, all tokens counted.
 @ d4096: after 4096 positions. The tokens are random, the figures medians.
 "of memory": bytes of weights and cache that a step must read, times steps per second, as a share of what the same
-threads or device read from a buffer of that size beside each run. "of peak": multiply-adds that the model asks for,
-as a share of the fastest integer arithmetic measured there.
+threads or device read beside each run, from end to end through the weights. "of peak": multiply-adds that the model
+asks for, as a share of the fastest integer arithmetic measured there.
 
 Examples:
   honeycrisp bench -m smollm2

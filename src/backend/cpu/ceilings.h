@@ -3,25 +3,16 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/isa/kernels.h"
-#include "backend/cpu/memory.h"
 #include "backend/cpu/thread_pool.h"
 
-#include <cstddef>
-#include <memory>
+#include <cstdint>
+#include <span>
 
 namespace honeycrisp::backend::cpu {
 
-/// Keeps its buffer between measurements: pages exist only once they have been written, which takes long.
-class CeilingProbe {
- public:
-  /// Error: no memory for the buffer.
-  Result<Ceilings> measure(ThreadPool& pool, const Isa& isa, uint64_t buffer_bytes);
-
- private:
-  Result<void> reserve(ThreadPool& pool, uint64_t bytes);
-
-  Memory<uint8_t> buffer_;
-  uint64_t bytes_ = 0;  // a multiple of the block that threads take
-};
+/// Reads `memory` from end to end, but for what exceeds `bytes`, as often as it takes; where it is less than the caches
+/// may hold, a buffer that is given back. Error: no memory for that.
+Result<Ceilings> measure_ceilings(ThreadPool& pool, const Isa& isa, std::span<const std::span<const uint8_t>> memory,
+                                  uint64_t bytes);
 
 }  // namespace honeycrisp::backend::cpu

@@ -79,8 +79,8 @@ class CpuExecutor final : public Executor {
 
   Result<void> step(const Batch& batch, std::span<float> logits) override;
 
-  Result<Ceilings> measure_ceilings(uint64_t buffer_bytes) override {
-    return probe_.measure(pool_, *state_.isa, buffer_bytes);
+  Result<Ceilings> measure_ceilings(uint64_t bytes) override {
+    return cpu::measure_ceilings(pool_, *state_.isa, packed_.memory(program_), bytes);
   }
   Result<void> profile(double* seconds) override {
     profile_ = seconds;
@@ -124,7 +124,6 @@ class CpuExecutor final : public Executor {
   std::vector<uint32_t> run_of_sequence_;  // [Batch::sequences]
   std::vector<ThreadScratch> scratch_;
   StepState state_{};
-  CeilingProbe probe_;
   double* profile_ = nullptr;  // [Program::steps]
   Clock::time_point pass_ended_;
 };

@@ -313,4 +313,11 @@ const PackedMatrix* PackedWeights::find(const program::Matrix& matrix) const {
   return found == matrices_.end() ? nullptr : &found->second;
 }
 
+std::vector<std::span<const uint8_t>> PackedWeights::memory(const program::Program& program) const {
+  std::vector<std::span<const uint8_t>> pieces;
+  for (const auto& [key, matrix] : matrices_)
+    pieces.emplace_back(matrix.data, matrix.slice_bytes * program.weights[std::get<0>(key)].slices);
+  return pieces;
+}
+
 }  // namespace honeycrisp::backend::cpu

@@ -11,7 +11,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <tuple>
+#include <vector>
 
 namespace honeycrisp::backend::cpu {
 
@@ -44,6 +46,8 @@ class PackedWeights {
   /// Null if the matrix is not one of those that are packed.
   const PackedMatrix* find(const program::Matrix& matrix) const;
   uint64_t memory_bytes() const { return memory_bytes_; }
+  /// All of them, a piece of memory per matrix.
+  std::vector<std::span<const uint8_t>> memory(const program::Program& program) const;
 
  private:
   using Key = std::tuple<program::WeightId, uint32_t, uint32_t>;  // weight, first row, rows
