@@ -2,7 +2,7 @@
 # Installs what honeycrisp needs and this machine lacks; says what it does, asks nothing.
 # The only list of system packages: quickstart, test and .ci/run all come here.
 #
-#   scripts/dependencies.sh GROUP...      groups: build test check sanitize cross
+#   scripts/dependencies.sh GROUP...      groups: build test check sanitize cross bench
 set -euo pipefail
 
 # One package per word; a|b is the first of them that the distribution has.
@@ -15,7 +15,8 @@ apt_packages() {
     check) echo clang-format-19 clang-tidy-19 python3 git ;;
     sanitize) echo clang-19 libclang-rt-19-dev ;;
     cross) echo crossbuild-essential-arm64 qemu-user ;;
-    *) echo "dependencies: unknown group $1 (build test check sanitize cross)" >&2; return 2 ;;
+    bench) echo libbenchmark-dev ;;
+    *) echo "dependencies: unknown group $1 (build test check sanitize cross bench)" >&2; return 2 ;;
   esac
 }
 brew_packages() {
@@ -24,7 +25,8 @@ brew_packages() {
     test) echo googletest rapidcheck python3 xz ;;
     check) echo clang-format python3 ;;
     sanitize) echo llvm ;;
-    *) echo "dependencies: unknown group $1 on macOS (build test check sanitize)" >&2; return 2 ;;
+    bench) echo google-benchmark ;;
+    *) echo "dependencies: unknown group $1 on macOS (build test check sanitize bench)" >&2; return 2 ;;
   esac
 }
 
