@@ -105,8 +105,8 @@ class Executor {
   /// Computes the rows and writes logits [rows that want them, in order][vocabulary].
   virtual Result<void> step(const Batch& batch, std::span<float> logits) = 0;
 
-  /// Measures the ceilings now, with the threads or the device that compute: memory over about so many bytes of weights,
-  /// or a buffer where there are none. Takes some 100 ms. Error: no memory for the buffer, or kUnsupported.
+  /// Measures the ceilings now, with the threads or the device that compute: memory over about so many bytes of
+  /// weights, or a buffer where there are none. Takes some 100 ms. Error: no memory for the buffer, or kUnsupported.
   virtual Result<Ceilings> measure_ceilings(uint64_t buffer_bytes);
   /// From now on every step() adds the seconds of each step of the program to seconds[Program::steps]; null ends that.
   /// Error: kUnsupported.
