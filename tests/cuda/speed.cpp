@@ -1,5 +1,6 @@
-// Speed of a model file on a backend without the engine: load, prefill, and decode at three depths for 1, 4 and 8 rows.
-// Usage: cuda_speed BACKEND FILE...
+// Speed of a model file on a backend without the engine: load, prefill of several lengths and at a depth, and decode at
+// three depths for 1, 4 and 8 rows and, at the first, for more.
+// Usage: cuda_speed BACKEND [--prefill] FILE...    (--prefill: no decode)
 #include "backend/registry.h"
 #include "gguf/file.h"
 #include "model/model.h"
@@ -9,13 +10,15 @@
 #include <chrono>
 #include <cstdio>
 #include <numeric>
+#include <string_view>
 
 namespace {
 
 using namespace honeycrisp;
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t kPrompt = 512, kRuns = 64;
+constexpr uint32_t kMostRows = 512, kRuns = 64, kDepth = 16384;
+constexpr uint32_t kManyRows[] = {16, 32, 64};
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -47,18 +50,19 @@ double decode_seconds(backend::Executor& executor, const program::Program& progr
   return times[kRuns / 2];
 }
 
-double prefill_seconds(backend::Executor& executor, const program::Program& program) {
-  std::vector<backend::PageId> pages(kPrompt / program::kPagePositions);
+// Best seconds of a prompt's rows [depth, depth + n).
+double prefill_seconds(backend::Executor& executor, const program::Program& program, uint32_t n, uint32_t depth) {
+  std::vector<backend::PageId> pages((depth + n + program::kPagePositions - 1) / program::kPagePositions);
   std::iota(pages.begin(), pages.end(), 0);
   backend::SequencePages sequence;
   sequence.tables.assign(program.pools.size(), pages);
   for (uint32_t pool = 0; pool < program.pools.size(); ++pool)
     if (!executor.reserve_pages(pool, uint32_t(pages.size()))) return 0;
   std::vector<backend::Row> rows;
-  for (uint32_t i = 0; i < kPrompt; ++i) rows.push_back({int32_t(i), i, 0, i + 1 == kPrompt, backend::Role::kPrompt});
+  for (uint32_t i = 0; i < n; ++i) rows.push_back({int32_t(i), depth + i, 0, i + 1 == n, backend::Role::kPrompt});
   std::vector<float> logits(program.vocabulary);
   double best = 1e9;
-  for (int run = 0; run < 4; ++run) {
+  for (int run = 0; run < 5; ++run) {
     const auto start = Clock::now();
     if (auto done = executor.step({rows, {&sequence, 1}}, logits); !done) {
       std::printf("  %s\n", done.error().message.c_str());
@@ -69,37 +73,47 @@ double prefill_seconds(backend::Executor& executor, const program::Program& prog
   return best;
 }
 
-int measure(const backend::Backend& backend, const char* path) {
+int measure(const backend::Backend& backend, const char* path, bool prefill_only) {
   auto file = gguf::File::open(path);
   if (!file) return std::printf("%s: %s\n", path, file.error().message.c_str()), 1;
   auto model = model::load(*file);
   if (!model) return std::printf("%s: %s\n", path, model.error().message.c_str()), 1;
   backend::CompileOptions options;
-  options.max_positions = 16384 + kRuns;
+  options.max_positions = kDepth + kMostRows;
   const auto start = Clock::now();
   auto executor = backend.compile(model->program, options);
   if (!executor) return std::printf("%s: %s\n", path, executor.error().message.c_str()), 1;
   const double gigabytes = double(program::weight_bytes(model->program)) * 1e-9;
   std::printf("%s: loaded in %.2f s, %.3f GB of weights per token, %.2f GB held\n", path, seconds_since(start),
               gigabytes, double((*executor)->memory_bytes()) * 1e-9);
-  std::printf("  prefill %u: %.0f tokens/s\n", kPrompt, kPrompt / prefill_seconds(**executor, model->program));
-  for (uint32_t depth : {128u, 4096u, 16384u})
-    for (uint32_t n : {1u, 4u, 8u}) {
-      const double s = decode_seconds(**executor, model->program, n, depth);
-      std::printf("  decode at %u, %u rows: %.0f us, %.1f tokens/s, %.0f GB/s of weights\n", depth, n, s * 1e6, n / s,
-                  gigabytes / s);
-    }
+  const auto prefill = [&](uint32_t n, uint32_t depth) {
+    const double s = prefill_seconds(**executor, model->program, n, depth);
+    std::printf("  prefill %u at %u: %.2f ms, %.0f tokens/s\n", n, depth, s * 1e3, n / s);
+  };
+  for (uint32_t n : {16u, 64u, 128u, kMostRows}) prefill(n, 0);
+  prefill(kMostRows, kDepth);
+  if (prefill_only) return 0;
+  const auto decode = [&](uint32_t n, uint32_t depth) {
+    const double s = decode_seconds(**executor, model->program, n, depth);
+    std::printf("  decode at %u, %u rows: %.0f us, %.1f tokens/s, %.0f GB/s of weights\n", depth, n, s * 1e6, n / s,
+                gigabytes / s);
+  };
+  for (uint32_t depth : {128u, 4096u, kDepth})
+    for (uint32_t n : {1u, 4u, 8u}) decode(n, depth);
+  for (uint32_t n : kManyRows) decode(n, 128);
   return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3) return std::puts("usage: cuda_speed BACKEND FILE..."), 2;
+  const bool prefill_only = argc > 2 && std::string_view(argv[2]) == "--prefill";
+  const int first = prefill_only ? 3 : 2;
+  if (argc <= first) return std::puts("usage: cuda_speed BACKEND [--prefill] FILE..."), 2;
   const auto backend = honeycrisp::backend::find_backend(argv[1]);
   if (!backend) return std::printf("%s\n", backend.error().message.c_str()), 1;
   std::printf("%s\n", (*backend)->describe().c_str());
   int status = 0;
-  for (int i = 2; i < argc; ++i) status |= measure(**backend, argv[i]);
+  for (int i = first; i < argc; ++i) status |= measure(**backend, argv[i], prefill_only);
   return status;
 }

@@ -25,6 +25,17 @@ constexpr bool has_packed_tiles(quant::Format f) {
   return false;
 }
 
+// Packed formats that the product of prompts unpacks in registers (kernels/halves.cuh); all others are made half tiles.
+#define HC_CUDA_UNPACKED_IN_REGISTERS(X) X(kQ4_0) X(kQ8_0) X(kQ4_K) X(kQ6_K)
+
+constexpr bool is_unpacked_in_registers(quant::Format f) {
+#define HC_X(e) \
+  if (f == quant::Format::e) return true;
+  HC_CUDA_UNPACKED_IN_REGISTERS(HC_X)
+#undef HC_X
+  return false;
+}
+
 inline constexpr uint32_t kTileRows = 16, kTileCols = 256;  // of a packed tile
 inline constexpr uint32_t kMatVecRows = 4;  // rows of the batch that one pass over packed weights serves
 inline constexpr uint32_t kGemmDepth = 32;  // columns of split operands are padded to a multiple of this
@@ -93,6 +104,28 @@ struct MatVecArgs {
   uint32_t n_blocks = 0;  // multiprocessors: the split of the work, and so the order of its sums, depends on it
 };
 
+/// A matrix of a product in halves.
+struct HalfGemmPart {
+  const uint8_t* tiles = nullptr;              // packed, or half tiles: from its first row on
+  const int8_t* exponents = nullptr;           // of its rows, up to a whole row tile; aligned to four
+  quant::Format format = quant::Format::kF16;  // kF16: half tiles
+};
+
+inline constexpr uint32_t kArrangedRows = 64;         // arranged activations are padded to a multiple of this
+inline constexpr uint32_t kArrangedSlack = 256 * 64;  // values behind them that a product may read, and does not use
+
+/// Products of arranged activations, ending (without a norm) included. A gate's two matrices have the same format.
+struct HalfGemmArgs {
+  HalfGemmPart parts[program::kMaxMatrices];
+  uint32_t k_tiles = 0;
+  const uint16_t* x = nullptr;  // arranged: [steps of 64 columns][n_arranged][64]
+  const float* x_scales = nullptr;
+  uint32_t n_arranged = 0;
+  EndingArgs ending;
+  RowList rows;
+  uint32_t n_multiprocessors = 0;
+};
+
 // Types of the KV cache as kernels know them: the values of CacheType.
 inline constexpr uint8_t kCacheF16 = 0, kCacheF32 = 1, kCacheQ8_0 = 2;
 
@@ -107,6 +140,8 @@ struct CacheView {
   uint32_t n_kv_heads = 0, key_dim = 0, value_dim = 0;
   uint8_t type = kCacheF16;
 };
+
+inline constexpr uint32_t kAttendSpan = 2048;  // positions that one block of a prompt's attention walks
 
 struct AttendArgs {
   CacheView cache;
@@ -124,9 +159,10 @@ struct AttendArgs {
   const uint32_t* table_start = nullptr;  // [batch rows][n_pools]: where the row's page table begins in `tables`
   const uint32_t* tables = nullptr;
   uint32_t n_pools = 0, pool = 0;
-  float* queries = nullptr;   // [batch rows][n_heads][key_dim], normed and rotated
-  float* partials = nullptr;  // [rows of a launch][n_heads][n_chunks][value_dim + 2]: values, largest score, sum
-  uint32_t n_chunks = 0;      // that the launch provides for
+  float* queries = nullptr;       // [batch rows][n_heads][key_dim], normed and rotated
+  float* query_scales = nullptr;  // [batch rows][n_heads]; present: queries are stored in two parts, after scaling
+  float* partials = nullptr;      // [rows of a launch][n_heads][n_chunks][value_dim + 2]: values, largest score, sum
+  uint32_t n_chunks = 0;          // or spans: that the launch provides for
   uint32_t first_row = 0, n_rows = 0;
 };
 
@@ -155,7 +191,24 @@ int launch_gemm(const uint16_t* x_high, const uint16_t* x_low, uint32_t n_x, con
                 const uint16_t* w_low, uint32_t n_w, uint32_t depth, Rows products, Stream);
 int prepare_gemm();
 
+/// Activations for launch_half_gemm; n_arranged: rows.n rounded up to kArrangedRows.
+int launch_arrange_input(Rows in, uint32_t cols, const NormArgs&, RowList rows, uint32_t n_arranged, uint16_t* x,
+                         float* scales, Stream);
+/// Exponents of all rows of a weight, up to a whole row tile.
+int launch_row_exponents(const DeviceMatrix&, int8_t* exponents, Stream);
+/// Half tiles of the matrix's rows, and their exponents beside them, up to a whole row tile.
+int launch_half_tiles(const DeviceMatrix&, const int8_t* exponents, uint8_t* tiles, int8_t* tile_exponents, Stream);
+int launch_half_gemm(const HalfGemmArgs&, Stream);
+int prepare_half_gemm();
+/// Whether this build has it: it takes code for sm_90a.
+bool has_half_gemm();
+
 int launch_attend_prepare(const AttendArgs&, Stream);  // queries and appended keys and values of all rows
 int launch_attend(const AttendArgs&, Stream);          // rows [first_row, first_row + n_rows)
+/// The same for prompts, on tensor cores; n_chunks counts spans of kAttendSpan positions.
+int launch_attend_tiles(const AttendArgs&, Stream);
+/// Dynamic shared memory that it takes of a block.
+uint32_t attend_tile_bytes(const AttendArgs&);
+int prepare_attend_tiles(uint32_t shared_bytes);  // once per device: the most that a block may have
 
 }  // namespace honeycrisp::backend::cuda

@@ -4,11 +4,13 @@
 #include "base/checked.h"
 
 #include <cuda_runtime_api.h>
+#include <functional>
 
 namespace honeycrisp::backend::cuda {
 namespace {
 
 constexpr uint64_t kAlignment = 256;
+constexpr uint32_t kStaticSharedBytes = 1024;  // that a kernel may have besides
 
 Result<DeviceInfo> look_up() {
   int count = 0;
@@ -27,8 +29,11 @@ Result<DeviceInfo> look_up() {
                   .major = properties.major,
                   .minor = properties.minor,
                   .multiprocessors = uint32_t(properties.multiProcessorCount),
-                  .memory_bytes = properties.totalGlobalMem};
-  for (int (*prepare)() : {&prepare_gemm, &prepare_mat_vec}) {
+                  .memory_bytes = properties.totalGlobalMem,
+                  .shared_bytes = uint32_t(properties.sharedMemPerBlockOptin) - kStaticSharedBytes};
+  const auto prepare_attention = [&] { return prepare_attend_tiles(info.shared_bytes); };
+  for (const std::function<int()>& prepare :
+       {std::function<int()>(prepare_gemm), {prepare_half_gemm}, {prepare_mat_vec}, {prepare_attention}}) {
     const int status = prepare();
     if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
       (void)cudaGetLastError();

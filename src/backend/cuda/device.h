@@ -18,6 +18,7 @@ struct DeviceInfo {
   int major = 0, minor = 0;  // compute capability
   uint32_t multiprocessors = 0;
   uint64_t memory_bytes = 0;
+  uint32_t shared_bytes = 0;  // dynamic shared memory that a block may have, some static one put aside
 };
 /// Errors: no driver, no device, a device for which this build has no kernels. Looked up once.
 const Result<DeviceInfo>& device();

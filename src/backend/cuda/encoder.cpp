@@ -11,7 +11,7 @@ using namespace program;
 
 namespace {
 
-constexpr uint64_t kSlabElements = uint64_t{64} << 20;   // weights split at a time for a prompt's product
+constexpr uint64_t kSlabElements = uint64_t{64} << 20;   // weights made operands at a time for a prompt's product
 constexpr uint64_t kPartialFloats = uint64_t{16} << 20;  // chunks of attention in memory together
 constexpr uint32_t kMaxPositions = uint32_t{1} << 20;    // where the context is not limited otherwise
 
@@ -44,6 +44,19 @@ std::vector<Slice> outputs_of(const Project& p) {
   if (const auto* s = std::get_if<Store>(&p.ending)) return s->outs;
   if (const auto* g = std::get_if<Gate>(&p.ending)) return {g->out};
   return {std::get<Residual>(p.ending).x};
+}
+
+bool device_has_half_gemm(const DeviceInfo& device) {
+  return has_half_gemm() && device.major == 9 && device.minor == 0;
+}
+
+bool unpacked_in_registers(const Program& program, const std::vector<bool>& packed, const Matrix& m) {
+  return packed[m.weight] && is_unpacked_in_registers(program.weight(m).format);
+}
+bool unpacked_in_registers(const Program& program, const std::vector<bool>& packed,
+                           const std::vector<Matrix>& matrices) {
+  return std::all_of(matrices.begin(), matrices.end(),
+                     [&](const Matrix& m) { return unpacked_in_registers(program, packed, m); });
 }
 
 bool ending_has_norm(const Project& p) {
@@ -138,23 +151,42 @@ std::vector<StepPlan> plan_steps(const Program& program, const std::vector<std::
   return plans;
 }
 
-StepMemory place_step_memory(const Program& program, const CompileOptions& options) {
+std::string split_prompts_reason(const Program& program, const DeviceInfo& device) {
+  if (!device_has_half_gemm(device)) return {};
+  for (const Step& step : program.steps)  // such models carry the rounding of activations some thirty times further
+    if (const auto* a = std::get_if<Attend>(&step.op); a != nullptr && a->v_norm)
+      return "prompts: values are normed, for which products of halves are too coarse";
+  return {};
+}
+
+PromptPath prompt_path(const Program& program, const DeviceInfo& device) {
+  return device_has_half_gemm(device) && split_prompts_reason(program, device).empty() ? PromptPath::kHalf
+                                                                                       : PromptPath::kSplit;
+}
+
+StepMemory place_step_memory(const Program& program, const CompileOptions& options, PromptPath prompts) {
   StepMemory m;
+  const std::vector<bool> packed = packed_weights(program);
   const uint64_t rows = options.max_rows;
-  uint64_t widest_in = 0, widest_out = 0, slab = 0, queries = 0, partial_row = 0;
+  uint64_t widest_in = 0, widest_out = 0, slab = 0, queries = 0, most_heads = 0, partial_row = 0;
   for (const Step& step : program.steps) {
     if (const auto* a = std::get_if<Attend>(&step.op)) {
       const CacheLayer& cache = program.cache(*a);
       queries = std::max<uint64_t>(queries, uint64_t{a->n_heads} * cache.key_dim);
+      most_heads = std::max<uint64_t>(most_heads, a->n_heads);
       partial_row = std::max<uint64_t>(partial_row, uint64_t{a->n_heads} * (uint64_t{cache.value_dim} + 2) *
                                                         ceil_div(context_length(options), kAttentionChunk));
     }
     const Parts parts = parts_of(step);
     if (parts.matrices.empty()) continue;
-    const uint64_t depth = round_up<uint64_t>(parts.in.width, kGemmDepth), outputs = total_rows(parts.matrices);
+    const bool halves = prompts == PromptPath::kHalf;
+    const uint64_t depth = round_up<uint64_t>(parts.in.width, halves ? kTileCols : kGemmDepth);
+    const uint64_t outputs = total_rows(parts.matrices);
     widest_in = std::max<uint64_t>(widest_in, depth);
     widest_out = std::max(widest_out, outputs);
-    slab = std::max(slab, std::max(depth, std::min(depth * outputs, kSlabElements)));
+    const uint64_t unit = halves ? depth * kTileRows : depth;  // whole row tiles
+    if (!halves || !unpacked_in_registers(program, packed, parts.matrices))
+      slab = std::max(slab, std::max(unit, std::min(depth * round_up<uint64_t>(outputs, kTileRows), kSlabElements)));
   }
   for (const Buffer& b : program.buffers) {
     m.widths.push_back(b.width);
@@ -167,10 +199,19 @@ StepMemory place_step_memory(const Program& program, const CompileOptions& optio
   m.products = m.layout.add(rows * widest_out, sizeof(float));
   m.plain_x = m.layout.add(rows * widest_in, sizeof(float));
   m.queries = m.layout.add(rows * queries, sizeof(float));
-  m.x_high = m.layout.add(rows * widest_in, sizeof(uint16_t));
-  m.x_low = m.layout.add(rows * widest_in, sizeof(uint16_t));
-  m.w_high = m.layout.add(slab, sizeof(uint16_t));
-  m.w_low = m.layout.add(slab, sizeof(uint16_t));
+  m.query_scales = m.layout.add(rows * most_heads, sizeof(float));
+  if (prompts == PromptPath::kHalf) {
+    const uint64_t arranged = round_up<uint64_t>(rows, kArrangedRows);
+    m.x_half = m.layout.add(arranged * widest_in + kArrangedSlack, sizeof(uint16_t));
+    m.x_scales = m.layout.add(arranged, sizeof(float));
+    m.half_tiles = m.layout.add(slab, sizeof(uint16_t));
+    m.half_exponents = m.layout.add(slab / kTileCols, sizeof(int8_t));
+  } else {
+    m.x_high = m.layout.add(rows * widest_in, sizeof(uint16_t));
+    m.x_low = m.layout.add(rows * widest_in, sizeof(uint16_t));
+    m.w_high = m.layout.add(slab, sizeof(uint16_t));
+    m.w_low = m.layout.add(slab, sizeof(uint16_t));
+  }
   m.partials = m.layout.add(m.partial_floats, sizeof(float));
   return m;
 }
@@ -189,6 +230,7 @@ Encoder::Encoder(const Program& program, const Weights& weights, const KvCache& 
       weights_(weights),
       cache_(cache),
       device_(device),
+      prompts_(prompt_path(program, device)),
       places_(std::move(places)),
       memory_(memory) {}
 
@@ -320,6 +362,98 @@ Result<void> Encoder::multiply_generated(const Product& product, const RowList& 
 
 Result<void> Encoder::multiply_prompt(const Product& product, const RowList& rows, Stream stream) const {
   if (rows.n == 0) return {};
+  return prompts_ == PromptPath::kHalf ? multiply_prompt_in_halves(product, rows, stream)
+                                       : multiply_prompt_split(product, rows, stream);
+}
+
+namespace {
+
+// Of matrices [first, first + n) alone.
+EndingArgs part_of(const EndingArgs& e, size_t first, uint32_t n) {
+  EndingArgs part = e;
+  part.n_parts = n;
+  for (uint32_t i = 0; i < n; ++i) {
+    part.rows[i] = e.rows[first + i];
+    part.bias[i] = e.bias[first + i];
+    part.out[i] = e.out[first + i];
+  }
+  return part;
+}
+
+}  // namespace
+
+// Rows of a matrix that is not unpacked in registers, in slabs of half tiles. args.ending: of this matrix.
+Result<void> Encoder::multiply_half_tiles(HalfGemmArgs args, const Matrix& matrix, Stream stream) const {
+  auto* tiles = memory_.as<uint8_t>(places_.half_tiles);
+  auto* exponents = memory_.as<int8_t>(places_.half_exponents);
+  args.parts[0] = {tiles, exponents, quant::Format::kF16};
+  const uint64_t tile_row = uint64_t{args.k_tiles} * kTileCols * kTileRows;
+  const auto slab_rows =
+      uint32_t(std::min<uint64_t>(places_.slab_elements / tile_row, UINT32_MAX / kTileRows)) * kTileRows;
+  for (uint32_t done = 0; done < matrix.rows; done += slab_rows) {
+    DeviceMatrix part = weights_.matrix(matrix);
+    part.first_row += done;
+    part.rows = std::min(matrix.rows - done, slab_rows);
+    HC_TRY(check_cuda(launch_half_tiles(part, weights_.exponents(matrix) + done, tiles, exponents, stream),
+                      "making half tiles"));
+    args.ending.rows[0] = part.rows;
+    HC_TRY(check_cuda(launch_half_gemm(args, stream),
+                      fmt::format("a product of {} x {} x {}", args.rows.n, part.rows, part.cols)));
+    args.ending.out[0].data += part.rows;
+    if (args.ending.bias[0] != nullptr) args.ending.bias[0] += part.rows;
+    if (args.ending.add.data != nullptr) args.ending.add.data += part.rows;
+  }
+  return {};
+}
+
+Result<void> Encoder::multiply_prompt_in_halves(const Product& product, const RowList& rows, Stream stream) const {
+  HalfGemmArgs a;
+  a.k_tiles = ceil_div(product.in.width, kTileCols);
+  a.x = memory_.as<uint16_t>(places_.x_half);
+  a.x_scales = memory_.as<float>(places_.x_scales);
+  a.n_arranged = round_up(rows.n, kArrangedRows);
+  a.rows = rows;
+  a.n_multiprocessors = device_.multiprocessors;
+  HC_TRY(check_cuda(
+      launch_arrange_input(rows_of(product.in), product.in.width, product.norm, rows, a.n_arranged,
+                           memory_.as<uint16_t>(places_.x_half), memory_.as<float>(places_.x_scales), stream),
+      "arranging the input"));
+
+  const std::vector<Matrix>& matrices = product.matrices;
+  const auto direct = [&](const Matrix& m) { return unpacked_in_registers(program_, weights_.packed(), m); };
+  const auto format = [&](size_t i) { return program_.weight(matrices[i]).format; };
+  EndingArgs ending = product.ending;
+  const bool pair = ending.kind == EndingKind::kGate;
+  // A whole row for its norm, or both of a pair, must come together: then products go to memory first.
+  const bool apart =
+      ending.norm.present || (pair && !(direct(matrices[0]) && direct(matrices[1]) && format(0) == format(1)));
+  const Rows products{memory_.as<float>(places_.products), places_.product_stride};
+  if (apart) {
+    ending = {};
+    a.rows.dest = nullptr;
+    uint32_t column = 0;
+    for (const Matrix& m : matrices) {
+      ending.rows[ending.n_parts] = m.rows;
+      ending.out[ending.n_parts++] = {products.data + column, products.stride};
+      column += m.rows;
+    }
+  }
+  for (size_t first = 0, end; first < matrices.size(); first = end) {
+    for (end = first; end < matrices.size() && direct(matrices[end]); ++end)
+      a.parts[end - first] = {weights_.tiles(matrices[end]), weights_.exponents(matrices[end]), format(end)};
+    if (end == first) {
+      a.ending = part_of(ending, first, 1);
+      HC_TRY(multiply_half_tiles(a, matrices[end++], stream));
+      continue;
+    }
+    a.ending = part_of(ending, first, uint32_t(end - first));
+    HC_TRY(check_cuda(launch_half_gemm(a, stream), fmt::format("a product of {} rows", rows.n)));
+  }
+  if (!apart) return {};
+  return check_cuda(launch_ending(product.ending, products, rows, stream), "ending products");
+}
+
+Result<void> Encoder::multiply_prompt_split(const Product& product, const RowList& rows, Stream stream) const {
   const uint32_t depth = round_up(product.in.width, kGemmDepth);
   auto *x_high = memory_.as<uint16_t>(places_.x_high), *x_low = memory_.as<uint16_t>(places_.x_low);
   auto *w_high = memory_.as<uint16_t>(places_.w_high), *w_low = memory_.as<uint16_t>(places_.w_low);
@@ -390,15 +524,18 @@ Result<void> Encoder::run(const Attend& op, const StepRows& rows, const std::vec
   a.pool = program_.cache(op).pool;
   a.queries = memory_.as<float>(places_.queries);
   a.partials = memory_.as<float>(places_.partials);
-  a.n_chunks = ceil_div(rows.n_positions, kAttentionChunk);
   a.n_rows = rows.n_rows;
+  // Of steps with one role, as the executor makes them.
+  const bool tiles = rows.prompt.n == rows.n_rows && attend_tile_bytes(a) <= device_.shared_bytes;
+  if (tiles) a.query_scales = memory_.as<float>(places_.query_scales);
+  a.n_chunks = ceil_div(rows.n_positions, tiles ? kAttendSpan : kAttentionChunk);
   HC_TRY(check_cuda(launch_attend_prepare(a, stream), fmt::format("preparing attention of {} rows", rows.n_rows)));
 
   const uint64_t row_floats = uint64_t{a.n_heads} * a.n_chunks * (a.cache.value_dim + 2);
   const auto together = uint32_t(std::clamp<uint64_t>(places_.partial_floats / row_floats, 1, rows.n_rows));
   for (a.first_row = 0; a.first_row < rows.n_rows; a.first_row += together) {
     a.n_rows = std::min(together, rows.n_rows - a.first_row);
-    HC_TRY(check_cuda(launch_attend(a, stream),
+    HC_TRY(check_cuda(tiles ? launch_attend_tiles(a, stream) : launch_attend(a, stream),
                       fmt::format("attention of {} rows over {} positions", a.n_rows, rows.n_positions)));
   }
   return {};

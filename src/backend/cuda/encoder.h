@@ -19,6 +19,15 @@ enum class MatVecPath : uint8_t {
   kEnding,  // products to memory, then the ending
 };
 
+/// How products of prompt rows run.
+enum class PromptPath : uint8_t {
+  kHalf,   // one f16 product (gemm_half.cu)
+  kSplit,  // both operands split in two bf16, three products (gemm.cu)
+};
+PromptPath prompt_path(const program::Program& program, const DeviceInfo& device);
+/// Why prompts of this program do not run in halves although the device has them; empty: they do, or it has not.
+std::string split_prompts_reason(const program::Program& program, const DeviceInfo& device);
+
 /// The rows of a step by role, in device memory.
 struct StepRows {
   uint32_t n_rows = 0, n_positions = 0;  // n_positions: largest position + 1, rounded up as the launches need it
@@ -34,9 +43,11 @@ struct StepRows {
 struct StepMemory {
   std::vector<uint32_t> widths;   // of the buffers
   std::vector<uint64_t> buffers;  // offsets
-  uint64_t products = 0, plain_x = 0, queries = 0, x_high = 0, x_low = 0, w_high = 0, w_low = 0, partials = 0;
+  uint64_t products = 0, plain_x = 0, queries = 0, query_scales = 0, partials = 0;
+  uint64_t x_high = 0, x_low = 0, w_high = 0, w_low = 0;                  // of PromptPath::kSplit
+  uint64_t x_half = 0, x_scales = 0, half_tiles = 0, half_exponents = 0;  // of PromptPath::kHalf
   uint32_t product_stride = 0;
-  uint64_t slab_elements = 0;   // of the weights split at a time
+  uint64_t slab_elements = 0;   // of the weights split, or made half tiles, at a time
   uint64_t partial_floats = 0;  // of attention
   Layout layout;
 };
@@ -44,7 +55,7 @@ struct StepMemory {
 Result<void> check_ops(const program::Program& program);
 /// Positions that a sequence can have.
 uint32_t context_length(const CompileOptions& options);
-StepMemory place_step_memory(const program::Program& program, const CompileOptions& options);
+StepMemory place_step_memory(const program::Program& program, const CompileOptions& options, PromptPath prompts);
 
 MatVecPath mat_vec_path(const program::Program& program, const program::Step& step, const std::vector<bool>& packed);
 
@@ -72,6 +83,9 @@ class Encoder {
   struct Product;  // what Project and Logits have in common
   Result<void> multiply_generated(const Product& product, const RowList& rows, MatVecPath path, Stream stream) const;
   Result<void> multiply_prompt(const Product& product, const RowList& rows, Stream stream) const;
+  Result<void> multiply_prompt_split(const Product& product, const RowList& rows, Stream stream) const;
+  Result<void> multiply_prompt_in_halves(const Product& product, const RowList& rows, Stream stream) const;
+  Result<void> multiply_half_tiles(HalfGemmArgs args, const program::Matrix& matrix, Stream stream) const;
 
   Rows rows_of(const program::Slice& slice) const;
   EndingArgs ending(const program::Project& op) const;
@@ -80,6 +94,7 @@ class Encoder {
   const Weights& weights_;
   const KvCache& cache_;
   const DeviceInfo& device_;
+  PromptPath prompts_;
   StepMemory places_;
   const Memory& memory_;
 };

@@ -153,7 +153,7 @@ class CudaExecutor final : public Executor {
 };
 
 Result<void> CudaExecutor::set_up() {
-  StepMemory places = place_step_memory(program_, options_);
+  StepMemory places = place_step_memory(program_, options_, prompt_path(program_, device_));
   HC_ASSIGN(const uint64_t weights, Weights::needed_bytes(program_));
   const auto needed = checked_add(weights, places.layout.total());
   if (places.layout.overflow() || !needed)
@@ -185,7 +185,8 @@ void CudaExecutor::copy_page(uint32_t pool, PageId from, PageId to) {
 
 Result<void> CudaExecutor::validate(const Batch& batch) const {
   const BatchLimits limits{options_.max_rows, context_length(options_)};
-  return check_batch(program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); }, 0);
+  return check_batch(
+      program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); }, 0);
 }
 
 // Fills and sends the inputs, and grows what depends on the context.
@@ -274,7 +275,8 @@ Result<Graph> CudaExecutor::capture(const StepRows& rows) {
 // Generated rows run persistently where they can. Else few of them repeat their shape token after token: worth a graph.
 Result<void> CudaExecutor::issue(const Batch& batch, const StepRows& rows) {
   if (persistent_ && rows.prompt.n == 0) return persistent_->issue(batch, rows, ropes_.tables(), part_logits_, stream_);
-  if (rows.prompt.n != 0 || rows.n_rows > kMostGraphRows)
+  const bool is_first_part = part_logits_ == logits_.as<float>();  // a graph's logits go there
+  if (rows.prompt.n != 0 || rows.n_rows > kMostGraphRows || !is_first_part)
     return encoder_->encode(rows, ropes_.tables(), part_logits_, stream_);
   const Shape shape{rows.n_rows, rows.generated_logits.n, rows.n_positions};
   auto found = graphs_.find(shape);
@@ -309,13 +311,11 @@ Result<void> CudaExecutor::run(const Batch& batch, std::span<float> logits) {
     return invalid("room for {} logits, {} rows of {} are wanted", logits.size(), wanted, program_.vocabulary);
   HC_TRY(reserve_logits(logits.size_bytes()));
   part_logits_ = logits_.as<float>();
-  // Roles run apart where they run differently; in the order of the rows, as later ones may attend to earlier ones.
+  // Roles run apart, as they run differently; in the order of the rows, as later ones may attend to earlier ones.
   for (size_t first = 0, end; first < batch.rows.size(); first = end) {
-    end = batch.rows.size();
-    if (persistent_)
-      end = size_t(std::find_if(batch.rows.begin() + ptrdiff_t(first), batch.rows.end(),
-                                [&](const Row& r) { return r.role != batch.rows[first].role; }) -
-                   batch.rows.begin());
+    end = size_t(std::find_if(batch.rows.begin() + ptrdiff_t(first), batch.rows.end(),
+                              [&](const Row& r) { return r.role != batch.rows[first].role; }) -
+                 batch.rows.begin());
     // The step's inputs are sent from one buffer.
     if (first != 0) HC_TRY(check_cuda(cudaStreamSynchronize(stream_), "a part of a step"));
     HC_TRY(run_part({batch.rows.subspan(first, end - first), batch.sequences}));
@@ -345,7 +345,10 @@ Result<void> check_program(const program::Program& program, const CompileOptions
 Plan make_plan(const program::Program& program, const CompileOptions& options, const DeviceInfo& device) {
   std::vector<std::string> obstacles = persistent_obstacles(program, options.cache_type);
   if (const std::string why = persistent_device_obstacle(device); !why.empty()) obstacles[0] = why;
-  return {.backend = description(device), .steps = plan_steps(program, obstacles)};
+  Plan plan{.backend = description(device), .steps = plan_steps(program, obstacles)};
+  if (const std::string why = split_prompts_reason(program, device); !why.empty())
+    for (StepPlan& step : plan.steps) step.why_not_fast += (step.why_not_fast.empty() ? "" : "; ") + why;
+  return plan;
 }
 
 Result<std::unique_ptr<Executor>> make_executor(const program::Program& program, const CompileOptions& options,

@@ -33,13 +33,15 @@ void for_each_matrix(const program::Program& program, const std::function<void(c
 }
 
 struct Offsets {
-  std::vector<uint64_t> weights, vectors;
+  std::vector<uint64_t> weights, exponents, vectors;
   Layout layout;
 };
 Offsets place(const program::Program& program, const std::vector<bool>& packed) {
   Offsets o;
   for (size_t i = 0; i < program.weights.size(); ++i)
     o.weights.push_back(o.layout.add(device_bytes(program.weights[i], packed[i]), 1));
+  for (const program::Weight& w : program.weights)
+    o.exponents.push_back(o.layout.add(w.slices == 1 ? round_up<uint64_t>(w.rows, kTileRows) : 0, 1));
   for (const program::Vector& v : program.vectors) o.vectors.push_back(o.layout.add(v.values.size(), sizeof(float)));
   return o;
 }
@@ -122,6 +124,7 @@ Result<Weights> Weights::load(const program::Program& program, const CompileOpti
   w.packed_ = packed_weights(program);
   Offsets o = place(program, w.packed_);
   w.weights_ = std::move(o.weights);
+  w.exponents_ = std::move(o.exponents);
   w.vectors_ = std::move(o.vectors);
   HC_ASSIGN(w.memory_, Memory::allocate(std::max<uint64_t>(o.layout.total(), 1), "weights"));
   for (size_t i = 0; i < program.vectors.size(); ++i) {
@@ -138,6 +141,12 @@ Result<Weights> Weights::load(const program::Program& program, const CompileOpti
       done += bytes;
       if (options.progress) options.progress(done, total);
     }));
+  for (size_t i = 0; i < program.weights.size(); ++i) {
+    if (program.weights[i].slices != 1) continue;
+    const DeviceMatrix whole = w.matrix({uint32_t(i), 0, program.weights[i].rows});
+    HC_TRY(check_cuda(launch_row_exponents(whole, w.memory_.as<int8_t>(w.exponents_[i]), stream),
+                      "scaling the rows of " + program.weights[i].name));
+  }
   HC_TRY(uploader.finish());
   return w;
 }

@@ -23,6 +23,10 @@ class Weights {
   DeviceMatrix matrix(const program::Matrix& m) const;
   /// Tiles of a packed matrix, from its first row on.
   const uint8_t* tiles(const program::Matrix& m) const;
+  /// Exponents of its rows for products in halves (kernels/halves.cuh).
+  const int8_t* exponents(const program::Matrix& m) const {
+    return memory_.as<int8_t>(exponents_[m.weight]) + m.first_row;
+  }
   const std::vector<bool>& packed() const { return packed_; }
   const float* vector(program::VectorId id) const { return memory_.as<float>(vectors_[id]); }
   NormArgs norm(const std::optional<program::Norm>& norm) const;
@@ -31,7 +35,7 @@ class Weights {
  private:
   const program::Program* program_ = nullptr;
   std::vector<bool> packed_;
-  std::vector<uint64_t> weights_, vectors_;  // offsets in memory_
+  std::vector<uint64_t> weights_, exponents_, vectors_;  // offsets in memory_
   Memory memory_;
 };
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kHeadGroup = 8;                  // query heads of a KV head that share one pass over keys and values
+constexpr int kQueryExponent = 4;              // of a query in f16: scores stay finite, low parts do not vanish
 constexpr int kKeyLoads = 4, kValueLoads = 8;  // loads in flight of a thread
 static_assert(kChunk == kThreads, "a thread per position");
 
@@ -29,15 +30,48 @@ __device__ float whole_scale(const float* x, uint32_t n, float eps, float* share
   return 1 / sqrtf(block_sum<kThreads>(squares, shared) / float(n) + eps);
 }
 
+// Brings a line into L1 without waiting for it.
+__device__ __forceinline__ void load_ahead(const float* p) {
+  [[maybe_unused]] float unused;
+  asm volatile("ld.global.ca.f32 %0, [%1];" : "=f"(unused) : "l"(p));
+}
+
+// A query in two parts, [2][key_dim] in the place of its f32: f16 after scaling by a power of two for an f16 cache,
+// else bf16.
+__device__ __forceinline__ void store_in_parts(const AttendArgs& a, uint32_t row, uint32_t head, const float* x,
+                                               int lane) {
+  const uint32_t dim = a.cache.key_dim;
+  const bool halves = a.cache.type == kF16;
+  float largest = 0;
+  for (uint32_t d = lane; d < dim; d += 32) largest = fmaxf(largest, fabsf(x[d]));
+  largest = warp_max(largest);
+  const int exponent =
+      halves && largest > 0 && largest < INFINITY ? max(-100, min(100, kQueryExponent - ilogbf(largest))) : 0;
+  const float factor = ldexpf(1, exponent);
+  const size_t at = size_t(row) * a.n_heads + head;
+  if (lane == 0) a.query_scales[at] = ldexpf(1, -exponent);
+  auto* to = reinterpret_cast<uint16_t*>(a.queries + at * dim);
+  for (uint32_t d = lane; d < dim; d += 32) {
+    const TwoParts parts = halves ? two_parts<false>(x[d] * factor) : two_parts<true>(x[d]);
+    to[d] = parts.high;
+    to[dim + d] = parts.low;
+  }
+}
+
 // A warp per head: query heads, then keys, then values. blockIdx.y is the row.
 __global__ void __launch_bounds__(kThreads) prepare(const __grid_constant__ AttendArgs a, uint32_t head_floats) {
-  extern __shared__ float heads[];
+  extern __shared__ __align__(16) float heads[];
   __shared__ float reduction[kWarps];
   let_next_begin();
   const uint32_t row = blockIdx.y, position = a.positions[row];
   const uint32_t page = page_table(a, row)[position / kPage];
   const CacheView& c = a.cache;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  // Constants that the heads need come ahead.
+  for (const float* weight : {a.q_norm.weight, a.k_norm.weight})
+    if (weight != nullptr && !a.norm_whole && 4 * lane < int(c.key_dim)) load_ahead(weight + 4 * lane);
+  if (a.rope != nullptr && 2 * lane < int(a.n_pairs))
+    load_ahead(a.rope + (size_t(position) * a.n_pairs + 2 * lane) * 2);
   wait_for_previous();
   const float* q = a.q.data + size_t(row) * a.q.stride;
   const float* k = a.k.data + size_t(row) * a.k.stride;
@@ -59,20 +93,33 @@ __global__ void __launch_bounds__(kThreads) prepare(const __grid_constant__ Atte
   const NormArgs& norm = is_query ? a.q_norm : is_value ? a.v_norm : a.k_norm;
   float* x = heads + size_t(warp) * head_floats;
 
+  // Dimensions are a multiple of four; places in buffers need not be.
+  const bool aligned = reinterpret_cast<uintptr_t>(from) % 16 == 0;
   float squares = 0;
-  for (uint32_t d = lane; d < dim; d += 32) {
-    x[d] = from[d];
-    squares = fmaf(from[d], from[d], squares);
+  for (uint32_t d = 4 * lane; d < dim; d += 128) {
+    const float4 v =
+        aligned ? *reinterpret_cast<const float4*>(from + d) : float4{from[d], from[d + 1], from[d + 2], from[d + 3]};
+    *reinterpret_cast<float4*>(x + d) = v;
+    squares = fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, squares))));
   }
   if (norm.present) {
     const bool whole = a.norm_whole && !is_value;
     const float scale = whole ? (is_query ? q_whole : k_whole) : 1 / sqrtf(warp_sum(squares) / float(dim) + norm.eps);
     const float* weight = norm.weight == nullptr ? nullptr : norm.weight + (whole ? size_t(head) * dim : 0);
-    for (uint32_t d = lane; d < dim; d += 32) x[d] = weight != nullptr ? x[d] * scale * weight[d] : x[d] * scale;
+    for (uint32_t d = 4 * lane; d < dim; d += 128) {
+      float4 w{1, 1, 1, 1};
+      if (weight != nullptr) w = *reinterpret_cast<const float4*>(weight + d);
+      float4& v = *reinterpret_cast<float4*>(x + d);
+      v = {v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w};
+    }
   }
   __syncwarp();
   if (!is_value && a.rope != nullptr)
     rotate(a.rope + size_t(position) * a.n_pairs * 2, a.n_pairs, a.interleaved, a.pair_distance, x, lane);
+  if (is_query && a.query_scales != nullptr) {
+    store_in_parts(a, row, head, x, lane);
+    return;
+  }
   if (is_query) {
     float* to = a.queries + (size_t(row) * a.n_heads + head) * dim;
     for (uint32_t d = lane; d < dim; d += 32) to[d] = x[d];
@@ -89,14 +136,6 @@ __host__ __device__ __forceinline__ uint32_t value_lanes(uint32_t dim) {
   return dim / 2 < kThreads ? dim / 2 : uint32_t(kThreads);
 }
 
-// Element d of a head's output.
-__device__ __forceinline__ void write_output(const AttendArgs& a, uint32_t row, uint32_t head, uint32_t d, float out) {
-  if (a.output_gate) {
-    const float gate = a.q.data[size_t(row) * a.q.stride + (size_t(head) * 2 + 1) * a.cache.key_dim + d];
-    out = out / (1 + expf(-gate));
-  }
-  a.out.data[size_t(row) * a.out.stride + size_t(head) * a.cache.value_dim + d] = out;
-}
 // What merge_chunks() makes of a single chunk, to the bit.
 __device__ __forceinline__ void finish_head(const AttendArgs& a, uint32_t row, uint32_t head, uint32_t d, float value,
                                             float2 whole) {

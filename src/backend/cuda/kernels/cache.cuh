@@ -1,10 +1,11 @@
 // The paged KV cache as kernels see it: where a head's vectors lie, rounding and storing them, loading them, and which
-// positions of a chunk a row sees.
+// positions of a chunk a row sees; writing an output.
 #pragma once
 
 #include "backend/cuda/args.h"
 #include "backend/cuda/kernels/launch.cuh"
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 namespace honeycrisp::backend::cuda {
@@ -91,6 +92,30 @@ __device__ __forceinline__ float2 load2(uint8_t* section, uint32_t dim, uint32_t
   const float scale = __half2float(q8_scales(section, dim, position)[d / kQ8Block]);
   const char2 codes = *reinterpret_cast<const char2*>(section + position * dim + d);
   return {scale * float(int8_t(codes.x)), scale * float(int8_t(codes.y))};
+}
+
+// Element d of a head's output.
+__device__ __forceinline__ void write_output(const AttendArgs& a, uint32_t row, uint32_t head, uint32_t d, float out) {
+  if (a.output_gate) {
+    const float gate = a.q.data[size_t(row) * a.q.stride + (size_t(head) * 2 + 1) * a.cache.key_dim + d];
+    out = out / (1 + expf(-gate));
+  }
+  a.out.data[size_t(row) * a.out.stride + size_t(head) * a.cache.value_dim + d] = out;
+}
+
+// A number as the sum of two f16, or, kBf16, of two bf16.
+struct TwoParts {
+  uint16_t high, low;
+};
+template <bool kBf16>
+__device__ __forceinline__ TwoParts two_parts(float v) {
+  if constexpr (kBf16) {
+    const __nv_bfloat16 high = __float2bfloat16_rn(v);
+    return {__bfloat16_as_ushort(high), __bfloat16_as_ushort(__float2bfloat16_rn(v - __bfloat162float(high)))};
+  } else {
+    const __half high = __float2half_rn(v);
+    return {__half_as_ushort(high), __half_as_ushort(__float2half_rn(v - __half2float(high)))};
+  }
 }
 
 struct Visible {

@@ -15,25 +15,56 @@ __device__ __forceinline__ float activate(program::Activation activation, float 
 
 __device__ __forceinline__ float softcap(float cap, float x) { return cap == 0 ? x : cap * tanhf(x / cap); }
 
-/// Ends output `r` of matrix `part`, given y with its bias added. `row`: of the buffers; `dest`: of products and
-/// logits. `other`: the second matrix's product, for a gate of two.
+// `kind` and `activation` are e's own, or the same known at compile time.
+
+/// The value that an ending makes of a product y with its bias. `other`: the second matrix's, for a gate of two;
+/// `operand`: Store's addend (0 where there is none), the gate's operand, or what the residual's row holds.
+__device__ __forceinline__ float ended(EndingKind kind, program::Activation activation, const EndingArgs& e, float y,
+                                       float other, float operand) {
+  switch (kind) {
+    case EndingKind::kProduct: return y;
+    case EndingKind::kStore: return e.out_scale * (e.add.data == nullptr ? e.scale * y : operand + e.scale * y);
+    case EndingKind::kGate: return activate(activation, y) * other;
+    case EndingKind::kGateOperand: return activate(activation, y) * operand;
+    case EndingKind::kResidual: return e.out_scale * (operand + e.scale * y);
+    case EndingKind::kLogits: return e.scale * softcap(e.softcap, y);
+  }
+  return y;
+}
+
+/// Where a row's outputs of matrix `part` go, and where its operand is read; null where there is none. `row`: of the
+/// buffers; `dest`: of products and logits.
+struct EndingPlace {
+  float* out;
+  const float* operand;
+};
+__device__ __forceinline__ EndingPlace place_of_row(EndingKind kind, const EndingArgs& e, uint32_t part, uint32_t row,
+                                                    uint32_t dest) {
+  const Rows& to = e.out[part];
+  const bool listed = kind == EndingKind::kProduct || kind == EndingKind::kLogits;
+  float* out = to.data + size_t(listed ? dest : row) * to.stride;
+  if (kind == EndingKind::kResidual) return {out, out};
+  const bool reads = kind == EndingKind::kStore || kind == EndingKind::kGateOperand;
+  return {out, reads && e.add.data != nullptr ? e.add.data + size_t(row) * e.add.stride : nullptr};
+}
+
+__device__ __forceinline__ bool reads_operand(EndingKind kind, const EndingArgs& e) {
+  return kind == EndingKind::kResidual ||
+         (e.add.data != nullptr && (kind == EndingKind::kStore || kind == EndingKind::kGateOperand));
+}
+/// Whether outputs and operands of rows that are a multiple of four can be moved by fours.
+__device__ __forceinline__ bool is_aligned(EndingKind kind, const EndingArgs& e, uint32_t part) {
+  const auto aligned = [](const Rows& rows) {
+    return reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.stride % 4 == 0;
+  };
+  return aligned(e.out[part]) && (!reads_operand(kind, e) || kind == EndingKind::kResidual || aligned(e.add));
+}
+
+/// Ends output `r` of matrix `part`.
 __device__ __forceinline__ void finish(const EndingArgs& e, uint32_t part, uint32_t r, uint32_t row, uint32_t dest,
                                        float y, float other) {
-  const Rows& to = e.out[part];
-  float* out = to.data + size_t(row) * to.stride + r;
-  const float* add = e.add.data == nullptr ? nullptr : e.add.data + size_t(row) * e.add.stride + r;
-  switch (e.kind) {
-    case EndingKind::kProduct: to.data[size_t(dest) * to.stride + r] = y; return;
-    case EndingKind::kStore: {
-      const float v = e.scale * y;
-      *out = e.out_scale * (add == nullptr ? v : *add + v);
-      return;
-    }
-    case EndingKind::kGate: *out = activate(e.activation, y) * other; return;
-    case EndingKind::kGateOperand: *out = activate(e.activation, y) * *add; return;
-    case EndingKind::kResidual: *out = e.out_scale * (*out + e.scale * y); return;
-    case EndingKind::kLogits: to.data[size_t(dest) * to.stride + r] = e.scale * softcap(e.softcap, y); return;
-  }
+  const EndingPlace place = place_of_row(e.kind, e, part, row, dest);
+  place.out[r] = ended(e.kind, e.activation, e, y, other, place.operand != nullptr ? place.operand[r] : 0.0f);
 }
 
 }  // namespace honeycrisp::backend::cuda

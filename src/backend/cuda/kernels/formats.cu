@@ -1,7 +1,8 @@
-// Reading weights of every format: rows of an embedding table, rows split in two bf16 for the matrix product, plain
-// matrix-vector products in f32, and the repacking of a file's rows into tiles.
+// Reading weights of every format: rows of an embedding table, rows as operands of the matrix products (split in two
+// bf16, or half tiles and their exponents), plain matrix-vector products in f32, and the repacking of a file's rows into
+// tiles.
+#include "backend/cuda/kernels/halves.cuh"
 #include "backend/cuda/kernels/launch.cuh"
-#include "backend/cuda/kernels/packed.cuh"
 #include "quant/tables.h"
 
 #include <cuda_bf16.h>
@@ -9,7 +10,7 @@
 namespace honeycrisp::backend::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kWarps = kThreads / 32;
 
 template <Format F, bool kPacked>
 __device__ __forceinline__ void read_octet(const DeviceMatrix& m, uint32_t row, uint32_t o, float (&v)[8]) {
@@ -188,6 +189,79 @@ __global__ void __launch_bounds__(kThreads) pack(PackSource source, uint8_t* til
       packed_word<F>(source, blockIdx.z * kTileRows, blockIdx.y * kTileCols, at);
 }
 
+// ---- the product in halves: exponents of rows, and half tiles
+
+// The largest term that halves.cuh makes of block `blk` (32 columns) of a row of a tile, from its scales alone.
+template <Format F>
+__device__ __forceinline__ float largest_term(const uint8_t* tile, uint32_t row, uint32_t blk) {
+  const auto* w16 = reinterpret_cast<const uint16_t*>(tile);
+  const uint32_t g = row & 7, r8 = row >> 3;
+  if constexpr (F == Format::kQ4_0) {
+    return 8 * fabsf(f16(w16[1024 + g * 16 + r8 * 8 + blk]));
+  } else if constexpr (F == Format::kQ8_0) {
+    return 128 * fabsf(f16(w16[2048 + g * 16 + r8 * 8 + blk]));
+  } else if constexpr (F == Format::kQ4_K) {
+    const uint32_t l = g * 4 + (blk >> 1);
+    const uint64_t all = reinterpret_cast<const uint32_t*>(tile)[512 + l] | uint64_t(w16[1088 + l]) << 32;
+    const uint32_t fields = uint32_t(all >> (24 * r8)) >> (12 * (blk & 1));
+    const float scale = f16(w16[1120 + row * 2]) * float(fields & 63);
+    const float min = f16(w16[1121 + row * 2]) * float(fields >> 6 & 63);
+    return fmaxf(8 * fabsf(scale), fabsf(min - 8 * scale));
+  } else {
+    const auto* scales = reinterpret_cast<const int8_t*>(tile + 3072 + (g * 4 + (blk >> 1)) * 8 + r8 * 4 + blk % 2 * 2);
+    return 32 * fabsf(f16(w16[1664 + row])) * float(max(abs(int(scales[0])), abs(int(scales[1]))));
+  }
+}
+
+// A warp per row, up to whole row tiles.
+template <Format F, bool kPacked>
+__global__ void __launch_bounds__(kThreads) row_exponents(DeviceMatrix m, int8_t* exponents) {
+  const uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= (m.rows + kTileRows - 1) / kTileRows * kTileRows) return;
+  float largest = 0;
+  if (row < m.rows) {
+    if constexpr (kPacked && is_unpacked_in_registers(F)) {
+      const uint32_t k_tiles = (m.cols + kTileCols - 1) / kTileCols;
+      const uint8_t* tiles = m.data + size_t(row / kTileRows) * k_tiles * tile_bytes(F);
+      for (uint32_t i = lane; i < k_tiles * 8; i += 32)
+        largest = fmaxf(largest, largest_term<F>(tiles + size_t(i / 8) * tile_bytes(F), row % kTileRows, i % 8));
+    } else {
+      for (uint32_t o = lane; 8 * o < m.cols; o += 32) {
+        float v[8];
+        read_octet<F, kPacked>(m, row, o, v);
+        for (int i = 0; i < 8; ++i) largest = fmaxf(largest, fabsf(v[i]));
+      }
+    }
+  }
+  largest = warp_max(largest);
+  if (lane == 0) exponents[row] = int8_t(exponent_for(largest, kLargestRowExponent));
+}
+
+// Block (tile of columns, tile of rows): a thread makes eight columns of the rows g and g + 8.
+template <Format F, bool kPacked>
+__global__ void __launch_bounds__(kThreads)
+    make_half_tiles(DeviceMatrix m, const int8_t* exponents, uint8_t* tiles, int8_t* tile_exponents) {
+  wait_for_previous();
+  const uint32_t o = threadIdx.x % 32, g = threadIdx.x / 32;
+  uint32_t words[2][2][2];  // [lane t][elements 0 1, elements 2 3][row]
+#pragma unroll
+  for (uint32_t r8 = 0; r8 < 2; ++r8) {
+    float v[8] = {};
+    const uint32_t row = blockIdx.y * kTileRows + g + 8 * r8;
+    const uint32_t octet = blockIdx.x * 32 + o;
+    if (row < m.rows && 8 * octet < m.cols) read_octet<F, kPacked>(m, row, octet, v);
+    const int exponent = row < m.rows ? exponents[row] : 0;
+    const float factor = power_of_two(exponent);
+    if (blockIdx.x == 0 && o == 0) tile_exponents[row] = int8_t(exponent);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i / 2][i % 2][r8] = pack_halves(v[2 * i] * factor, v[2 * i + 1] * factor);
+  }
+  auto* to = reinterpret_cast<uint4*>(tiles + (size_t(blockIdx.y) * gridDim.x + blockIdx.x) * tile_bytes(kHalfTiles)) +
+             o / 2 * 32 + g * 4 + o % 2 * 2;
+#pragma unroll
+  for (int t = 0; t < 2; ++t) to[t] = {words[t][0][0], words[t][0][1], words[t][1][0], words[t][1][1]};
+}
+
 int launch_unpack(const UnpackArgs& a, Stream stream) {
   const dim3 grid((a.n_octets + kThreads - 1) / kThreads, min(a.n_rows, 32768u));
   if (a.matrix.packed) {
@@ -202,6 +276,27 @@ int launch_unpack(const UnpackArgs& a, Stream stream) {
   switch (a.matrix.format) {
 #define HC_X(e, id, name, elements, bytes) \
   case Format::e: return launch(unpack<Format::e, false>, grid, kThreads, 0, stream, a);
+    HC_FORMATS(HC_X)
+#undef HC_X
+  }
+  return cudaErrorInvalidValue;
+}
+
+// `run<F, packed>()` for the matrix's format.
+template <class Run>
+int for_format(const DeviceMatrix& m, const Run& run) {
+  if (m.packed) {
+    switch (m.format) {
+#define HC_X(e) \
+  case Format::e: return run.template operator()<Format::e, true>();
+      HC_CUDA_PACKED(HC_X)
+#undef HC_X
+      default: return cudaErrorInvalidValue;
+    }
+  }
+  switch (m.format) {
+#define HC_X(e, id, name, elements, bytes) \
+  case Format::e: return run.template operator()<Format::e, false>();
     HC_FORMATS(HC_X)
 #undef HC_X
   }
@@ -242,6 +337,22 @@ int launch_pack(quant::Format format, const uint8_t* source, uint32_t rows, uint
 #undef HC_X
     default: return cudaErrorInvalidValue;
   }
+}
+
+int launch_row_exponents(const DeviceMatrix& m, int8_t* exponents, Stream stream) {
+  const uint32_t blocks = (m.rows + kWarps - 1) / kWarps + 1;
+  return for_format(m, [&]<Format F, bool kPacked>() -> int {
+    row_exponents<F, kPacked><<<blocks, kThreads, 0, stream>>>(m, exponents);
+    return cudaGetLastError();
+  });
+}
+
+int launch_half_tiles(const DeviceMatrix& m, const int8_t* exponents, uint8_t* tiles, int8_t* tile_exponents,
+                      Stream stream) {
+  const dim3 grid((m.cols + kTileCols - 1) / kTileCols, (m.rows + kTileRows - 1) / kTileRows);
+  return for_format(m, [&]<Format F, bool kPacked>() -> int {
+    return launch(make_half_tiles<F, kPacked>, grid, kThreads, 0, stream, m, exponents, tiles, tile_exponents);
+  });
 }
 
 int upload_grids() {
