@@ -1,5 +1,5 @@
-// fmt as a library, from the headers that the distribution installs: what they declare as defined elsewhere. Header-only
-// fmt doubles the time of every file that formats.
+// fmt as a library, from the headers that the distribution installs: what they declare as defined elsewhere.
+// Header-only fmt doubles the time of every file that formats.
 #include <fmt/format-inl.h>
 #include <locale>
 

@@ -3,6 +3,7 @@
 
 #include "backend/cpu/packing.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <string>
@@ -27,6 +28,7 @@ TEST(Isa, unknown_name_lists_what_there_is) {
   ASSERT_FALSE(isa.has_value());
   EXPECT_NE(isa.error().message.find("sse9"), std::string::npos);
   for (const Isa* there : available_isas()) EXPECT_NE(isa.error().message.find(there->name), std::string::npos);
+  std::printf("%s\n", isa.error().message.c_str());  // what isa_of_* of CMakeLists.txt look for
 }
 
 TEST(Isa, environment_variable_chooses) {
