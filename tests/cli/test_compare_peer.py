@@ -70,11 +70,22 @@ class Reading(unittest.TestCase):
         class Stub(peer.Contestant):
             def run(self, model, test, cores):
                 order.append(self.name)
-                return {"tokens_per_second": 1.0}
+                return {"tokens_per_second": 1.0, "percent_of_others": 0.0}
         tests = [peer.Test("pp", 8, 0)]
         peer.say = lambda text: None
         peer.measure("m", tests, [Stub("a", [], None), Stub("b", [], None)], 3, None)
         self.assertEqual(order, ["a", "b", "b", "a", "a", "b"])
+
+    def test_what_others_compute_is_told_and_our_own_is_not(self):
+        class Fake(peer.Others):
+            times = [(10.0, 4.0, 1.0), (20.0, 11.0, 3.0)]
+
+            def now(self):
+                return self.times.pop(0)
+        self.assertEqual(Fake().percent(), 50.0)  # 7 of 10 seconds were busy, 2 of them ours
+        whole, busy, own = peer.Others.now()
+        self.assertLessEqual(busy, whole)
+        self.assertGreater(own, 0)
 
     def test_cores(self):
         usable = sorted(os.sched_getaffinity(0))
@@ -118,6 +129,7 @@ class Running(Case):
             ours = results["honeycrisp"]
             self.assertAlmostEqual(ours["ratio"]["median"], ours["median"] / speed)
             self.assertGreater(ours["percent_of_peak"], 0)
+            self.assertGreaterEqual(ours["percent_of_others"], 0)
         text = self.compare("-d", "8").stdout
         self.assertRegex(text, r"(?m)^  tg4 @ d8 +honeycrisp +[\d.]+ +[\d.]+ … [\d.]+ +\d+ % +\d+ % +[\d.]+")
 
