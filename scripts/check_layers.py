@@ -26,6 +26,7 @@ LAYERS = [
     "backend/reference/",
     "backend/cpu/",
     "backend/cuda/",
+    "backend/metal/",
     "backend/registry",  # ... and the list of all of them
     "model/",
     "engine/",
