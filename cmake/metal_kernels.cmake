@@ -1,5 +1,6 @@
 # hc_metal_kernels(name files...): makes of .metal files the kernel library `name` of the software Metal device, twice:
-# bin/metal/<name>.so, compiled to be fast, and bin/metal/<name>.checked.so, which reports every access to memory. The libraries are loaded, not linked: the fast and the checked instance of one
+# bin/metal/<name>.so, compiled to be fast, and bin/metal/<name>.checked.so, which reports every access to memory; and adds
+# the strict check of each file as a test. The libraries are loaded, not linked: the fast and the checked instance of one
 # template never meet in a linker, instrumentation stays out of our own code, and a changed kernel (or a mutant of one)
 # needs no relinking. The same flags for whoever compiles kernels elsewhere: HC_METAL_{COMMON,FAST,CHECKED}_FLAGS.
 
@@ -38,6 +39,9 @@ function(hc_metal_kernels name)
     file(GLOB included CONFIGURE_DEPENDS ${folder}/*.h)  # a quoted include becomes part of the unit
     add_custom_command(OUTPUT ${unit} COMMAND msl_scan host ${path} ${unit} DEPENDS ${path} ${included} msl_scan VERBATIM)
     list(APPEND sources ${unit})
+    if(HONEYCRISP_TESTS)
+      hc_metal_strict_test(${path})
+    endif()
   endforeach()
   foreach(variant FAST CHECKED)
     string(TOLOWER "${variant}" lower)
@@ -55,4 +59,19 @@ function(hc_metal_kernels name)
       OUTPUT_NAME ${name}$<$<STREQUAL:${variant},CHECKED>:.checked>)
   endforeach()
   add_custom_target(hc_metal_${name} DEPENDS hc_metal_${name}_fast hc_metal_${name}_checked)
+endfunction()
+
+# The strict check of one file as a test. Any clang from 14 on will do, whatever compiles the rest.
+find_program(HONEYCRISP_METAL_CLANG NAMES clang-19 clang-18 clang-17 clang-16 clang-15 clang-14 clang)
+find_package(Python3 COMPONENTS Interpreter)
+if(NOT HONEYCRISP_METAL_CLANG OR NOT Python3_EXECUTABLE)
+  message(WARNING "Metal kernels: no strict check, because clang or python3 is missing (scripts/dependencies.sh test)")
+endif()
+function(hc_metal_strict_test path)
+  if(HONEYCRISP_METAL_CLANG AND Python3_EXECUTABLE)
+    get_filename_component(stem ${path} NAME_WE)
+    add_test(NAME metal_strict_${stem} COMMAND ${Python3_EXECUTABLE} ${HC_METAL_SOFT_DIR}/strict/strict_check.py
+      --scan $<TARGET_FILE:msl_scan> --clang ${HONEYCRISP_METAL_CLANG} ${path})
+    set_tests_properties(metal_strict_${stem} PROPERTIES LABELS quick TIMEOUT 120)
+  endif()
 endfunction()
