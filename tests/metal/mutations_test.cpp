@@ -1,0 +1,93 @@
+// Each mutation is compiled as a checked library of its own and run through its case on the checking device.
+#include "mutations.h"
+
+#include "backend/metal/soft/scan/scanner.h"
+#include "cases.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace honeycrisp::backend::metal::soft::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Compiles kernels as hc_metal_kernels() does its checked variant. The path of the library.
+std::string build_checked(const fs::path& folder, const std::string& text, const fs::path& file) {
+  const std::string symbol = unit_symbol(file);
+  const auto unit = host_unit(text, file.string(), symbol);
+  EXPECT_TRUE(unit) << unit.error().message;
+  if (!unit) return "";
+  std::ofstream(folder / "unit.cpp") << *unit;
+  const auto compile = [&](const std::string& flags, const std::string& source, const char* object) {
+    const std::string command =
+        HC_METAL_COMPILER " " + flags + " -c '" + source + "' -o '" + (folder / object).string() + "'";
+    return std::system(command.c_str()) == 0;
+  };
+  const bool ok =
+      compile(HC_METAL_FLAGS, (folder / "unit.cpp").string(), "unit.o") &&
+      compile(HC_METAL_TABLE_FLAGS " '-DSOFT_UNITS=SOFT_UNIT(" + symbol + ")'", HC_METAL_TABLE, "table.o") &&
+      std::system((HC_METAL_COMPILER " -shared '" + (folder / "unit.o").string() + "' '" +
+                   (folder / "table.o").string() + "' -o '" + (folder / "mutant.so").string() + "'")
+                      .c_str()) == 0;
+  EXPECT_TRUE(ok) << "the mutant does not compile";
+  return ok ? (folder / "mutant.so").string() : "";
+}
+
+class Mutations : public ::testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "metal-mutant-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder = name;
+  }
+  void TearDown() override { fs::remove_all(folder); }
+  fs::path folder;
+};
+
+TEST_P(Mutations, reported) {
+  const Mutation& m = mutations()[GetParam()];
+  const auto c =
+      std::find_if(cases().begin(), cases().end(), [&](const Case& k) { return k.name == std::string(m.test_case); });
+  ASSERT_NE(c, cases().end());
+  const fs::path file = fs::path(HC_METAL_TEST_KERNELS) / (std::string(c->file) + ".metal");
+  std::string text = expand_includes(file).value();
+  size_t at = std::string::npos;
+  for (int n = 0; n < m.occurrence; ++n) {
+    at = text.find(m.find, at == std::string::npos ? 0 : at + 1);
+    ASSERT_NE(at, std::string::npos) << "the text to be replaced is no longer in the file: " << m.find;
+  }
+  text.replace(at, std::string(m.find).size(), m.replacement);
+  const std::string path = build_checked(folder, text, file);
+  ASSERT_NE(path, "");
+
+  const auto device = Device::create({.check = true}).value();
+  const auto library = device->open_library(path);
+  ASSERT_TRUE(library) << library.error().message;
+  const std::string wrong = c->run(*device, *library);
+  const std::vector<Report> reports = device->reports();
+  std::string all;
+  for (const Report& r : reports) all += to_string(r) + "\n";
+  if (!m.fault) {
+    EXPECT_NE(wrong, "") << "neither a report nor a wrong result";
+    return;
+  }
+  const auto r = std::find_if(reports.begin(), reports.end(), [&](const Report& k) { return k.fault == *m.fault; });
+  ASSERT_NE(r, reports.end()) << "no " << to_string(*m.fault) << " among the reports:\n" << all << "result: " << wrong;
+  // the reader is told where: kernel, file, line
+  EXPECT_NE(r->place.kernel, "");
+  if (*m.fault != Fault::kThreadgroupMemory) {
+    EXPECT_TRUE(r->place.file == file.filename().string() || r->place.file == "blocks.h") << to_string(*r);
+    EXPECT_GT(r->place.line, 0);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, Mutations, ::testing::Range<size_t>(0, mutations().size()), [](const auto& p) {
+  return std::string(mutations()[p.param].test_case) + "_" + mutations()[p.param].name;
+});
+
+}  // namespace
+}  // namespace honeycrisp::backend::metal::soft::testing
