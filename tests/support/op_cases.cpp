@@ -52,8 +52,9 @@ std::vector<OpCase> project_cases() {
        [](TinyProgram& t) {
          const BufferId other = t.buffer(t.width);
          t.store(t.matrix(Format::kQ8_0, t.width, t.width), t.all(0), t.all(other));
+         const Norm norm = t.norm(16);  // not among the arguments, whose order, and so whose numbers, compilers choose
          t.store(t.matrix(Format::kQ4_0, t.width, t.width), t.all(0), t.all(0),
-                 Store{.scale = 0.5f, .norm = t.norm(16), .norm_width = 16, .add = t.all(other), .out_scale = 0.7f});
+                 Store{.scale = 0.5f, .norm = norm, .norm_width = 16, .add = t.all(other), .out_scale = 0.7f});
        }},
       {"store_over_its_input_with_norm_of_the_row",
        [](TinyProgram& t) {
@@ -85,15 +86,15 @@ std::vector<OpCase> project_cases() {
        [](TinyProgram& t) { t.residual(t.matrix(Format::kQ5_1, t.width, t.width), t.all(0), {.branch_scale = 0.4f}); }},
       {"residual_with_post_norm",
        [](TinyProgram& t) {
-         t.residual(t.matrix(Format::kQ4_0, t.width, t.width), t.all(0),
-                    {.branch_scale = 0.4f, .post_norm = t.norm(t.width)});
+         const Norm norm = t.norm(t.width);
+         t.residual(t.matrix(Format::kQ4_0, t.width, t.width), t.all(0), {.branch_scale = 0.4f, .post_norm = norm});
        }},
       {"residual_of_an_unpacked_format",
        [](TinyProgram& t) {
          const BufferId other = t.buffer(64);
          t.store(t.matrix(Format::kQ8_0, 64, t.width), t.all(0), t.all(other));
-         t.residual(t.matrix(Format::kNVFP4, t.width, 64), t.all(other),
-                    {.branch_scale = 0.4f, .post_norm = t.norm(t.width)});
+         const Norm norm = t.norm(t.width);
+         t.residual(t.matrix(Format::kNVFP4, t.width, 64), t.all(other), {.branch_scale = 0.4f, .post_norm = norm});
        }},
   };
 }
