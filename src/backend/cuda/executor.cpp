@@ -185,8 +185,7 @@ void CudaExecutor::copy_page(uint32_t pool, PageId from, PageId to) {
 
 Result<void> CudaExecutor::validate(const Batch& batch) const {
   const BatchLimits limits{options_.max_rows, context_length(options_)};
-  return check_batch(
-      program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); }, 0);
+  return check_batch(program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); }, 0);
 }
 
 // Fills and sends the inputs, and grows what depends on the context.

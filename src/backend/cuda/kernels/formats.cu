@@ -1,6 +1,6 @@
 // Reading weights of every format: rows of an embedding table, rows as operands of the matrix products (split in two
-// bf16, or half tiles and their exponents), plain matrix-vector products in f32, and the repacking of a file's rows into
-// tiles.
+// bf16, or half tiles and their exponents), plain matrix-vector products in f32, and the repacking of a file's rows
+// into tiles.
 #include "backend/cuda/kernels/halves.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "quant/tables.h"

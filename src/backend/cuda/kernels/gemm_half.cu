@@ -18,12 +18,12 @@
 namespace honeycrisp::backend::cuda {
 namespace {
 
-constexpr int kStageCols = 64, kStepsPerTile = int(kTileCols) / kStageCols;
+constexpr int kStageCols = 64;
 constexpr int kRingBytes = 160 << 10;
 constexpr int kLongestRing = 10;
 
 template <int kTokens>
-constexpr int kStageBytes = kTokens* kStageCols * 2;
+constexpr int kStageBytes = kTokens * kStageCols * 2;
 template <int kTokens>
 constexpr int kStages =
     kRingBytes / kStageBytes<kTokens> < kLongestRing ? kRingBytes / kStageBytes<kTokens> : kLongestRing;
@@ -35,6 +35,8 @@ constexpr int kShared = 1024 + (kStages<kTokens> * kStageBytes<kTokens> > kSumSt
                                     : kSumStride<kGroups> * kTokens * 4);
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+constexpr int kStepsPerTile = int(kTileCols) / kStageCols;
 
 // Where a warpgroup is in the ring.
 struct Place {
