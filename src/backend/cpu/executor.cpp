@@ -4,13 +4,13 @@
 #include "backend/cpu/ceilings.h"
 #include "backend/cpu/memory.h"
 #include "backend/cpu/packing.h"
+#include "backend/cpu/pass_walk.h"
 #include "backend/cpu/thread_pool.h"
 #include "base/check.h"
 #include "base/checked.h"
 #include "program/check.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstdlib>
@@ -20,7 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kRangesPerThread = 16;  // of a pass's items: small enough that no thread waits long for another
+constexpr size_t kMostItems = size_t{1} << 31;  // of a pass: PassWalk counts them in 32 bits, and some beyond the last
+constexpr size_t kRangesPerThread = 16;         // of a pass's items: small enough that no thread waits long for another
 
 // Adds up aligned regions; remembers an overflow.
 class Layout {
@@ -52,7 +53,7 @@ class CpuExecutor final : public Executor {
       : program_(program),
         options_(options),
         pool_(threads),
-        barrier_(pool_.size()),
+        walk_(pool_.spins()),
         cache_(program, options.cache_type),
         states_(program),
         ropes_(program) {
@@ -97,6 +98,7 @@ class CpuExecutor final : public Executor {
   Result<void> validate(const Batch& batch) const;
   Result<void> reserve_chunks(uint32_t n_chunks);
   void group_by_sequence(const Batch& batch);
+  void list_passes();
   void work(uint32_t thread);
   void take_time(size_t step);
 
@@ -108,8 +110,7 @@ class CpuExecutor final : public Executor {
   Plan plan_;
 
   ThreadPool pool_;
-  Barrier barrier_;
-  alignas(kAlignment) std::atomic<size_t> next_item_{0};
+  PassWalk walk_;
 
   KvCache cache_;
   StateStore states_;
@@ -177,6 +178,9 @@ Result<void> CpuExecutor::allocate_memory() {
   state_.outputs = floats_at(outputs);
   state_.queries = floats_at(queries);
   state_.indices = reinterpret_cast<uint32_t*>(memory_.get() + indices);
+  size_t n_passes = 0;
+  for (const auto& kernel : kernels_) n_passes += kernel->n_passes();
+  walk_.reserve(n_passes);
   logit_rows_.reserve(options_.max_rows);
   if (program_.states.empty()) return {};
   rows_by_sequence_.resize(options_.max_rows);
@@ -248,28 +252,33 @@ Result<void> CpuExecutor::step(const Batch& batch, std::span<float> logits) {
   state_.n_logit_rows = uint32_t(logit_rows_.size());
   state_.logits = logits.data();
   if (profile_ != nullptr) pass_ended_ = Clock::now();
-  pool_.run([](void* self, uint32_t thread) { static_cast<CpuExecutor*>(self)->work(thread); }, this);
+  list_passes();
+  pool_.share([](void* self, uint32_t thread) { static_cast<CpuExecutor*>(self)->work(thread); }, this);
   return {};
 }
 
-// Every thread walks the same passes; within a pass, threads take ranges of items from one counter.
+void CpuExecutor::list_passes() {
+  walk_.clear();
+  for (uint32_t step = 0; step < kernels_.size(); ++step)
+    for (uint32_t pass = 0; pass < kernels_[step]->n_passes(); ++pass) {
+      const size_t n = kernels_[step]->n_items(pass, state_);
+      if (n == 0) continue;
+      HC_CHECK(n < kMostItems, "{} items in pass {} of step {}", n, pass, step);
+      const size_t range = std::max<size_t>(1, n / (kRangesPerThread * state_.n_threads));
+      walk_.add({.step = step, .pass = pass, .n_items = uint32_t(n), .range = uint32_t(range)});
+    }
+  walk_.begin();
+}
+
 void CpuExecutor::work(uint32_t thread) {
   ThreadScratch& scratch = scratch_[thread];
-  for (size_t step = 0; step < kernels_.size(); ++step) {
-    const auto& kernel = kernels_[step];
-    for (uint32_t pass = 0; pass < kernel->n_passes(); ++pass) {
-      const size_t n = kernel->n_items(pass, state_);
-      if (n == 0) continue;
-      kernel->enter(pass, state_, scratch);
-      const size_t range = std::max<size_t>(1, n / (kRangesPerThread * state_.n_threads));
-      for (size_t i; (i = next_item_.fetch_add(range, std::memory_order_relaxed)) < n;)
-        kernel->run(pass, i, std::min(i + range, n), state_, scratch);
-      barrier_.arrive_and_wait([this, step] {
-        next_item_.store(0, std::memory_order_relaxed);
-        if (profile_ != nullptr) take_time(step);
+  using Pass = PassWalk::Pass;
+  walk_.walk(
+      [&](const Pass& p) { kernels_[p.step]->enter(p.pass, state_, scratch); },
+      [&](const Pass& p, uint32_t first, uint32_t end) { kernels_[p.step]->run(p.pass, first, end, state_, scratch); },
+      [&](const Pass& p) {
+        if (profile_ != nullptr) take_time(p.step);
       });
-    }
-  }
 }
 
 // By the last thread of a pass: one that was preempted while it waited would give its time to a later step.

@@ -1,5 +1,6 @@
 #include "backend/cpu/thread_pool.h"
 
+#include "base/cpu_count.h"
 #include "base/log.h"
 
 #include <system_error>
@@ -11,8 +12,7 @@
 namespace honeycrisp::backend::cpu {
 namespace {
 
-constexpr int kSpins = 2000;  // some 30 µs: longer than a pass, shorter than a time slice
-constexpr int kYields = 50;
+constexpr uint32_t kSpins = 2000;  // 30 to 100 µs: longer than a pass, shorter than a time slice
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -52,19 +52,15 @@ constexpr uint64_t kFlushing = uint64_t{1} << 24;  // FZ
 FlushSubnormals::FlushSubnormals() : saved_(read_control()) { write_control(kFlushing); }
 FlushSubnormals::~FlushSubnormals() { write_control(saved_); }
 
-void Barrier::wait_for_change(const std::atomic<uint32_t>& value, uint32_t old) {
-  for (int i = 0; i < kSpins; ++i) {
+void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old, uint32_t spins) {
+  for (uint32_t i = 0; i < spins; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;
     pause_cpu();
-  }
-  for (int i = 0; i < kYields; ++i) {
-    if (value.load(std::memory_order_acquire) != old) return;
-    std::this_thread::yield();
   }
   while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
 }
 
-ThreadPool::ThreadPool(uint32_t n) {
+ThreadPool::ThreadPool(uint32_t n) : spins_(n <= usable_cores() ? kSpins : 0) {
   threads_.reserve(n - 1);
   for (uint32_t i = 1; i < n; ++i) {
     try {
@@ -78,32 +74,52 @@ ThreadPool::ThreadPool(uint32_t n) {
 
 ThreadPool::~ThreadPool() {
   stop_ = true;
-  start_.fetch_add(1, std::memory_order_release);
+  start_.fetch_add(1);
   start_.notify_all();
   for (std::thread& t : threads_) t.join();
 }
 
 void ThreadPool::work(uint32_t thread) {
   const FlushSubnormals flush;
-  for (uint32_t seen = 0;; ++seen) {
-    Barrier::wait_for_change(start_, seen);
+  for (uint64_t last_call = 0;;) {
+    const uint32_t start = start_.load(std::memory_order_acquire);
     if (stop_) return;
+    uint64_t gate = gate_.load(std::memory_order_acquire);
+    while ((gate & kClosed) == 0 && gate >> 32 != last_call &&
+           !gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+    }
+    if ((gate & kClosed) != 0 || gate >> 32 == last_call) {
+      wait_for_change(start_, start, spins_);
+      continue;
+    }
+    last_call = gate >> 32;
     body_(context_, thread);
-    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_one();
+    ran_.fetch_add(1, std::memory_order_relaxed);
+    gate_.fetch_sub(1, std::memory_order_release);
+    left_.fetch_add(1);
+    left_.notify_one();
   }
 }
 
-void ThreadPool::run(void (*body)(void*, uint32_t), void* context) {
+void ThreadPool::call(Body body, void* context, bool on_all) {
   body_ = body;
   context_ = context;
-  running_.store(uint32_t(threads_.size()), std::memory_order_relaxed);
-  start_.fetch_add(1, std::memory_order_release);
+  ran_.store(0, std::memory_order_relaxed);
+  gate_.store(uint64_t{++n_calls_} << 32, std::memory_order_release);
+  start_.fetch_add(1);  // sequentially consistent: notify_all must not look for waiters before it
   start_.notify_all();
   {
     const FlushSubnormals flush;
     body(context, 0);
   }
-  for (uint32_t left; (left = running_.load(std::memory_order_acquire)) != 0;) Barrier::wait_for_change(running_, left);
+  if (!on_all) gate_.fetch_or(kClosed, std::memory_order_acq_rel);
+  for (;;) {
+    const uint32_t left = left_.load(std::memory_order_acquire);
+    const bool empty = (gate_.load(std::memory_order_acquire) & kInside) == 0;
+    if (empty && (!on_all || ran_.load(std::memory_order_relaxed) == threads_.size())) break;
+    wait_for_change(left_, left, spins_);
+  }
+  gate_.fetch_or(kClosed, std::memory_order_acq_rel);
 }
 
 }  // namespace honeycrisp::backend::cpu

@@ -1,6 +1,7 @@
-// Threads that run one function together, and the barrier they meet at. Owns nothing of what they compute.
-// A waiting thread spins shortly (the usual wait is a microsecond), then yields, then sleeps in the kernel: an idle
-// pool costs nothing, and on a busy machine a preempted thread is not waited for by burning its core.
+// Threads that run one function together. Owns nothing of what they compute.
+// A waiting thread spins shortly (the usual wait is a microsecond), then sleeps in the kernel: an idle pool costs
+// nothing. Where there are more threads than cores it sleeps at once, because it would spin on the core of one with
+// work to do.
 #pragma once
 
 #include <atomic>
@@ -10,32 +11,8 @@
 
 namespace honeycrisp::backend::cpu {
 
-/// Where `n` threads meet. The last one to arrive runs an action before any of them goes on.
-class Barrier {
- public:
-  explicit Barrier(uint32_t n) : n_(n) {}
-
-  template <class Action>
-  void arrive_and_wait(Action last) {
-    const uint32_t generation = generation_.load(std::memory_order_relaxed);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == n_) {
-      arrived_.store(0, std::memory_order_relaxed);
-      last();
-      generation_.store(generation + 1);  // sequentially consistent: notify_all must not look for waiters before it
-      generation_.notify_all();
-    } else {
-      wait_for_change(generation_, generation);
-    }
-  }
-
-  /// Returns once `value` differs from `old`.
-  static void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old);
-
- private:
-  const uint32_t n_;
-  alignas(64) std::atomic<uint32_t> arrived_{0};
-  alignas(64) std::atomic<uint32_t> generation_{0};
-};
+/// Returns once `value` differs from `old`: after so many pauses of some 50 ns it sleeps in the kernel.
+void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old, uint32_t spins);
 
 class ThreadPool {
  public:
@@ -47,18 +24,33 @@ class ThreadPool {
 
   uint32_t size() const { return uint32_t(threads_.size()) + 1; }
 
+  /// Pauses after which a waiting thread sleeps.
+  uint32_t spins() const { return spins_; }
+
+  using Body = void (*)(void* context, uint32_t thread);
   /// Calls body(context, thread) on every thread, thread 0 being the caller, with subnormals flushed; returns when all
   /// are done. One caller at a time.
-  void run(void (*body)(void* context, uint32_t thread), void* context);
+  void run(Body body, void* context) { call(body, context, true); }
+  /// The same, but without the threads that have not begun by the time the caller is through: the body must be one that
+  /// any number of threads complete.
+  void share(Body body, void* context) { call(body, context, false); }
 
  private:
+  void call(Body body, void* context, bool on_all);
   void work(uint32_t thread);
 
-  void (*body_)(void*, uint32_t) = nullptr;
+  // gate_: number of the call, whether it takes no more threads, how many are inside.
+  static constexpr uint64_t kClosed = uint64_t{1} << 31, kInside = kClosed - 1;
+
+  const uint32_t spins_;
+  Body body_ = nullptr;
   void* context_ = nullptr;
-  bool stop_ = false;
-  alignas(64) std::atomic<uint32_t> start_{0};
-  alignas(64) std::atomic<uint32_t> running_{0};
+  uint32_t n_calls_ = 0;
+  std::atomic<bool> stop_{false};
+  alignas(64) std::atomic<uint64_t> gate_{kClosed};
+  alignas(64) std::atomic<uint32_t> start_{0};  // changes with every call
+  alignas(64) std::atomic<uint32_t> ran_{0};    // threads that have done the call's body
+  alignas(64) std::atomic<uint32_t> left_{0};   // changes when one of them leaves
   std::vector<std::thread> threads_;
 };
 
