@@ -1,5 +1,6 @@
-// What the ops of the cpu backend have in common: an op is a few passes of the thread pool over independent items, with
-// a barrier after each pass. Ops do not know threads; the executor hands them ranges of items in any order.
+// What the ops of the cpu backend have in common: an op is a few passes of the thread pool over independent items; a pass
+// begins when all items of the one before are done. Ops do not know threads; the executor hands them ranges of items in
+// any order.
 #pragma once
 
 #include "backend/backend.h"
@@ -93,7 +94,7 @@ class OpKernel {
 
   virtual Needs needs() const = 0;
   virtual uint32_t n_passes() const = 0;
-  /// What every thread does for itself before it takes items of the pass. Reads nothing that the pass writes.
+  /// What a thread does for itself before its first items of the pass. Reads nothing that the pass writes.
   virtual void enter(uint32_t, const StepState&, ThreadScratch&) const {}
   /// How many items the pass has; 0 skips it without a barrier.
   virtual size_t n_items(uint32_t pass, const StepState& s) const = 0;
