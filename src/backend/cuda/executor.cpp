@@ -309,7 +309,9 @@ Result<void> CudaExecutor::run(const Batch& batch, std::span<float> logits) {
   if (logits.size() != wanted * program_.vocabulary)
     return invalid("room for {} logits, {} rows of {} are wanted", logits.size(), wanted, program_.vocabulary);
   HC_TRY(reserve_logits(logits.size_bytes()));
-  part_logits_ = logits_.as<float>();
+  // One generated row's logits go to the host as they are made; those of several rows would go in small pieces.
+  const bool direct = persistent_ && batch.rows.size() == 1 && batch.rows[0].role == Role::kGenerated;
+  part_logits_ = (direct ? logits_host_ : logits_).as<float>();
   // Roles run apart, as they run differently; in the order of the rows, as later ones may attend to earlier ones.
   for (size_t first = 0, end; first < batch.rows.size(); first = end) {
     end = size_t(std::find_if(batch.rows.begin() + ptrdiff_t(first), batch.rows.end(),
@@ -319,7 +321,7 @@ Result<void> CudaExecutor::run(const Batch& batch, std::span<float> logits) {
     if (first != 0) HC_TRY(check_cuda(cudaStreamSynchronize(stream_), "a part of a step"));
     HC_TRY(run_part({batch.rows.subspan(first, end - first), batch.sequences}));
   }
-  if (!logits.empty())
+  if (!logits.empty() && !direct)
     HC_TRY(check_cuda(
         cudaMemcpyAsync(logits_host_.as(), logits_.as(), logits.size_bytes(), cudaMemcpyDeviceToHost, stream_),
         fmt::format("fetching {} logits", logits.size())));

@@ -1,6 +1,6 @@
 // What crosses from the host to the persistent kernel: a step of the whole program as a list of ops, what each block
-// does of every op (passes), and which bytes of weights each warp streams (spans). Plain data, made by
-// persistent_plan.cpp, read by kernels/persistent*.
+// does of every op (passes), and which bytes of weights it streams (stages). Plain data, made by persistent_plan.cpp,
+// read by kernels/persistent*.
 //
 // Exchange. Every op writes its outputs into places of its own: float `place` of a row's plane. A plane is filled with
 // kPoison before the step, so a reader polls the floats that it needs until none is poison: no flags, no barriers.
@@ -14,10 +14,12 @@ namespace honeycrisp::backend::cuda {
 
 inline constexpr uint32_t kStepRows = 8;  // rows of the batch that a launch serves: the columns of an mma
 inline constexpr uint32_t kStepWarps = 16, kStepThreads = kStepWarps * 32;
-inline constexpr uint32_t kStageTiles = 16;  // k tiles between two orderings of sums, whatever the rows
-inline constexpr uint32_t kPassTiles = 16;   // most row tiles of a pass
-inline constexpr uint32_t kPassSegments = 2, kPassPieces = 4;
-inline constexpr uint32_t kRingSlots = 6;     // most tiles of a warp that are on their way together
+inline constexpr uint32_t kStageTiles = kStepWarps;  // most tiles of a stage: one a warp
+inline constexpr uint32_t kStageCopies = 2;          // most runs of consecutive bytes of a stage
+inline constexpr uint32_t kRingSlots = 8;            // most stages that are on their way or in use together
+inline constexpr uint32_t kRoundTiles = 4;           // k tiles whose partial sums are added up before the next
+inline constexpr uint32_t kPassTiles = 24;           // most row tiles of a pass
+inline constexpr uint32_t kPassSegments = 2;
 inline constexpr uint32_t kMostKTiles = 128;  // of a product
 inline constexpr uint32_t kMostStepRopes = 8;
 inline constexpr uint32_t kMostStepHeadDim = 256, kMostStepHeadsPerKv = 8;
@@ -38,10 +40,11 @@ struct alignas(16) StepOp {
   uint8_t n_parts = 0;
   uint32_t in = 0;  // place of the input (kEnd: of the products)
   uint32_t cols = 0;
-  float per_column = 0;                              // 1 / cols
-  bool block_sums = false, half_block_sums = false;  // which sums its formats need
-  bool high_scaled = false;  // the upper halves of activation blocks are staged divided by 16 (packed.cuh)
-  NormArgs norm;             // of the input; kEnd: of the products
+  float per_column = 0;          // 1 / cols
+  uint32_t per_k_tile = 0;       // 2^32 / k tiles, rounded up; 0 of one tile
+  bool half_block_sums = false;  // whether its formats need them
+  bool high_scaled = false;      // the upper halves of activation blocks are staged divided by 16 (packed.cuh)
+  NormArgs norm;                 // of the input; kEnd: of the products
   uint32_t rows[program::kMaxMatrices] = {};
   const float* bias[program::kMaxMatrices] = {};
   uint32_t out[program::kMaxMatrices] = {};
@@ -65,61 +68,60 @@ struct alignas(16) StepOp {
 };
 static_assert(sizeof(StepOp) % 16 == 0 && sizeof(StepOp) <= 512, "a warp copies it, 16 bytes a lane");
 
-/// Row tiles [first, first + n) of a part.
-struct StepPiece {
-  uint16_t part = 0, n = 0;
-  uint32_t first = 0;
-};
-/// Row tiles of one format, one after another among the tiles of a pass.
+/// Row tiles of one format, one after another among the row tiles of a pass.
 struct StepSegment {
   quant::Format format = quant::Format::kQ4_0;
   uint16_t n_tiles = 0;
 };
 
-/// A row tile of a pass: where its outputs go, and which warps leave partial sums of it (persistent_project.cuh), in
-/// chunks of K of kStageTiles and in the last one.
+/// A row tile of a pass: where its outputs go.
 struct StepTile {
   uint32_t row = 0;  // first, of the part
   uint8_t part = 0, n_rows = 0;
-  uint8_t slot = 0;                     // partial sums of warp w lie in slot + w
-  uint8_t sparse = 0;                   // fewer tiles than warps: some leave nothing
-  uint8_t first[2] = {}, last[2] = {};  // warps, in a whole chunk and in the last
 };
 
-/// What one block does next. Of a gate, tile i < n_tiles / 2 is the partner of tile i + n_tiles / 2.
+/// What one block does next: products of row tiles, chunk of K after chunk, and their ending; each thread has at most
+/// one output. Of a gate, row tile i < n_tiles / 2 is the partner of row tile i + n_tiles / 2.
 struct alignas(16) StepPass {
   uint32_t op = 0;
   uint16_t n_tiles = 0;
-  uint8_t n_segments = 0, n_pieces = 0;
+  uint8_t n_segments = 0;
   bool opens = false, closes = false;  // the block's first, last pass of the op
   StepSegment segments[kPassSegments];
-  StepPiece pieces[kPassPieces];
   uint32_t begin = 0, end = 0;  // kEnd: outputs of the block
   StepTile tiles[kPassTiles];
 };
 static_assert(sizeof(StepPass) % 16 == 0 && sizeof(StepPass) <= 512, "a warp copies it, 16 bytes a lane");
 
-/// Consecutive tiles in device memory; n = 0 ends a warp's list.
-struct alignas(16) StepSpan {
-  const uint8_t* tiles = nullptr;
-  uint32_t n = 0, tile_bytes = 0;
+/// Consecutive tiles of a chunk of a segment, row tile after row tile, in runs of consecutive bytes: tile i is warp
+/// i's. n_tiles = 0: there are no more.
+struct alignas(16) StepStage {
+  const uint8_t* from[kStageCopies] = {};
+  uint32_t bytes[kStageCopies] = {};
+  uint32_t n_tiles = 0;
 };
+static_assert(sizeof(StepStage) == 32);
 
 /// Dynamic shared memory of the kernel.
 struct StepShared {
-  uint32_t ring = 0;         // bytes of each warp; 0: the kernel cannot run
+  uint32_t ring = 0;         // bytes; 0: the kernel cannot run
   uint32_t work = 0;         // bytes: a product's, or attention's
   uint32_t stage_tiles = 0;  // k tiles of activations that fit
-  uint32_t slots = 0;        // partial sums of row tiles
+  uint32_t slots = 0;        // partial sums of tiles
 };
-/// Bytes of a product's memory for so many rows: partial sums, totals.
-constexpr uint32_t project_fixed_bytes(uint32_t rows, const StepShared& s) {
-  return rows * (s.slots + kPassTiles) * kTileRows * 4;
+/// Bytes of staged activations per k tile: f16, and per block and half block what products need of them.
+constexpr uint32_t project_stage_bytes(uint32_t rows) { return rows * (kTileCols * 2 + 64 + 64); }
+/// Bytes of the partial sums of a tile.
+constexpr uint32_t partial_bytes(uint32_t rows) { return rows * kTileRows * 4; }
+/// k tiles of a product that are staged, and whose partial sums wait, together.
+constexpr uint32_t chunk_tiles(uint32_t k_tiles, uint32_t fit) {
+  if (k_tiles <= fit) return k_tiles;
+  const uint32_t n = (k_tiles + fit - 1) / fit, each = (k_tiles + n - 1) / n;
+  return (each + kRoundTiles - 1) / kRoundTiles * kRoundTiles;
 }
-/// Bytes of staged activations per k tile: f16, and the sums of blocks and of half blocks.
-constexpr uint32_t project_stage_bytes(uint32_t rows) { return rows * (kTileCols * 2 + 32 + 64); }
-/// Queries, and a sum per warp and four heads of 128; queries, scores, and sums of two elements a thread.
-inline constexpr uint32_t kTensorAttendBytes = (kMostStepHeadsPerKv + kStepWarps * 4) * 128 * 4;
+/// Queries in two forms, an own key and value, and a sum per warp and four heads, of 128; queries, scores, and sums of
+/// two elements a thread.
+inline constexpr uint32_t kTensorAttendBytes = (kMostStepHeadsPerKv * 2 + 2 + kStepWarps * 4) * 128 * 4;
 inline constexpr uint32_t kPlainAttendBytes =
     kMostStepHeadsPerKv * (kMostStepHeadDim + program::kAttentionChunk + kStepThreads * 2) * 4;
 
@@ -128,8 +130,8 @@ struct StepArgs {
   const StepOp* ops = nullptr;
   const StepPass* passes = nullptr;
   const uint32_t* pass_start = nullptr;  // [blocks + 1]
-  const StepSpan* spans = nullptr;
-  const uint32_t* span_start = nullptr;  // [blocks][kStepWarps]
+  const StepStage* stages = nullptr;
+  const uint32_t* stage_start = nullptr;  // [blocks]
   StepShared shared;
   uint32_t head_dim = 0;  // 64 or 128: of all heads, in f16; 0: heads of any size and type
 

@@ -308,14 +308,50 @@ class Lowering {
   std::map<CacheId, std::pair<uint32_t, uint32_t>> keys_;  // places of what is appended
 };
 
+// ---- shared memory
+
+struct Needs {
+  uint32_t most_k_tiles = 1, most_tile = 0;
+  bool attends = false;
+  uint32_t head_dim = 0;
+};
+
+StepShared share_memory(const Needs& needs, uint32_t rows, uint32_t bytes) {
+  constexpr uint32_t kMostSlots = 384, kPartialBytes = 32 << 10, kManyRowsTiles = 16;
+  StepShared s;
+  s.slots = std::min(kMostSlots, kPartialBytes / partial_bytes(rows));
+  const uint32_t fixed = s.slots * partial_bytes(rows), tile = project_stage_bytes(rows);
+  // Two of the largest stages at least. One row is staged whole, several rows chunk after chunk.
+  const uint32_t least_ring = 2 * kStageTiles * needs.most_tile;
+  if (bytes < least_ring + fixed) return s;
+  const uint32_t fit = (bytes - least_ring - fixed) / tile;
+  s.stage_tiles = std::min(needs.most_k_tiles, rows == 1 ? needs.most_k_tiles : kManyRowsTiles);
+  if (fit < s.stage_tiles) {
+    if (rows == 1 || fit < kRoundTiles) return s;
+    s.stage_tiles = fit / kRoundTiles * kRoundTiles;
+  }
+  s.work = fixed + s.stage_tiles * tile;
+  if (needs.attends) s.work = std::max(s.work, needs.head_dim != 0 ? kTensorAttendBytes : kPlainAttendBytes);
+  s.work = round_up(s.work, 128u);
+  if (s.work + least_ring <= bytes) s.ring = (bytes - s.work) / 128 * 128;
+  return s;
+}
+
 // ---- sharing the work out
 
 uint32_t row_tiles(const Matrix& m) { return ceil_div(m.rows, kTileRows); }
 
+// For a kernel of so many rows.
 class Sharing {
  public:
-  Sharing(const Program& program, const Weights& weights, uint32_t n_blocks)
-      : program_(program), weights_(weights), n_blocks_(n_blocks), passes_(n_blocks), spans_(n_blocks * kStepWarps) {}
+  Sharing(const Program& program, const Weights& weights, uint32_t n_blocks, uint32_t rows, const StepShared& shared)
+      : program_(program),
+        weights_(weights),
+        n_blocks_(n_blocks),
+        rows_(rows),
+        shared_(shared),
+        passes_(n_blocks),
+        stages_(n_blocks) {}
 
   void add(const LoweredOp& lowered, uint32_t index) {
     index_ = index;
@@ -334,22 +370,21 @@ class Sharing {
     }
   }
 
-  void finish(PersistentPlan& plan) {
+  StepLists finish() {
+    StepLists lists;
+    lists.shared = shared_;
     for (const auto& passes : passes_) {
-      plan.pass_start.push_back(uint32_t(plan.passes.size()));
-      plan.passes.insert(plan.passes.end(), passes.begin(), passes.end());
+      lists.pass_start.push_back(uint32_t(lists.passes.size()));
+      lists.passes.insert(lists.passes.end(), passes.begin(), passes.end());
     }
-    plan.pass_start.push_back(uint32_t(plan.passes.size()));
-    for (const auto& spans : spans_) {
-      plan.span_start.push_back(uint32_t(plan.spans.size()));
-      plan.spans.insert(plan.spans.end(), spans.begin(), spans.end());
-      plan.spans.push_back({});
+    lists.pass_start.push_back(uint32_t(lists.passes.size()));
+    for (const auto& stages : stages_) {
+      lists.stage_start.push_back(uint32_t(lists.stages.size()));
+      lists.stages.insert(lists.stages.end(), stages.begin(), stages.end());
+      lists.stages.resize(lists.stages.size() + 2 * kRingSlots);  // the ring looks ahead
     }
-    plan.spans.push_back({});  // a warp looks one ahead
+    return lists;
   }
-  /// Partial sums of the pass with the most: of one chunk of K, and of all chunks.
-  uint32_t chunk_slots() const { return slots_of_pass_; }
-  uint32_t all_slots() const { return slots_of_op_; }
 
  private:
   StepPass new_pass() const {
@@ -359,6 +394,12 @@ class Sharing {
   }
   quant::Format format(uint32_t part) const { return program_.weight(lowered_->matrices[part]).format; }
   uint32_t k_tiles() const { return ceil_div(lowered_->op.cols, kTileCols); }
+  uint32_t chunk() const { return chunk_tiles(k_tiles(), shared_.stage_tiles); }
+  // Row tiles of a pass: a thread has one output, and partial sums of a chunk have room.
+  uint32_t most_tiles() const {
+    return std::max(2u,
+                    std::min({kPassTiles, kStepThreads / (kTileRows * rows_), shared_.slots / std::max(1u, chunk())}));
+  }
 
   // Units (row tiles of all parts one after another; of a gate, pairs) go to the blocks by equal bytes.
   void add_products() {
@@ -383,146 +424,91 @@ class Sharing {
                                           : store_passes({units.begin() + begin, units.begin() + at});
       passes.front().opens = passes.back().closes = true;
       for (const StepPass& pass : passes) {
-        passes_[b].push_back(with_tiles(pass));
-        add_spans(b, pass);
+        passes_[b].push_back(pass);
+        add_stages(stages_[b], pass);
       }
     }
+  }
+
+  void add_tile(StepPass& pass, uint32_t part, uint32_t tile) const {
+    const uint32_t row = tile * kTileRows;
+    pass.tiles[pass.n_tiles++] = {row, uint8_t(part), uint8_t(std::min(kTileRows, lowered_->op.rows[part] - row))};
+    if (pass.n_segments == 0 || pass.segments[pass.n_segments - 1].format != format(part))
+      pass.segments[pass.n_segments++] = {format(part), 0};
+    ++pass.segments[pass.n_segments - 1].n_tiles;
   }
 
   std::vector<StepPass> store_passes(const std::vector<std::pair<uint32_t, uint32_t>>& units) const {
     std::vector<StepPass> passes;
     for (const auto& [part, tile] : units) {
-      if (passes.empty() || passes.back().n_tiles == kPassTiles || passes.back().segments[0].format != format(part)) {
+      if (passes.empty() || passes.back().n_tiles == most_tiles() ||
+          (passes.back().n_segments == kPassSegments &&
+           passes.back().segments[kPassSegments - 1].format != format(part)))
         passes.push_back(new_pass());
-        passes.back().n_segments = 1;
-        passes.back().segments[0].format = format(part);
-      }
-      StepPass& pass = passes.back();
-      if (pass.n_pieces == 0 || pass.pieces[pass.n_pieces - 1].part != part)
-        pass.pieces[pass.n_pieces++] = {uint16_t(part), 0, tile};
-      ++pass.pieces[pass.n_pieces - 1].n;
-      ++pass.segments[0].n_tiles;
-      ++pass.n_tiles;
+      add_tile(passes.back(), part, tile);
     }
     return passes;
   }
 
-  std::vector<StepPass> gate_passes(uint32_t first, uint32_t n) {
+  std::vector<StepPass> gate_passes(uint32_t first, uint32_t n) const {
     std::vector<StepPass> passes;
-    const bool one_format = format(0) == format(1);
-    for (uint32_t done = 0; done < n; done += kPassTiles / 2) {
-      const auto some = uint16_t(std::min(n - done, kPassTiles / 2));
+    for (uint32_t done = 0; done < n;) {
+      const uint32_t some = std::min(n - done, most_tiles() / 2);
       StepPass pass = new_pass();
-      pass.n_tiles = uint16_t(2 * some);
-      pass.n_pieces = 2;
-      for (uint16_t part = 0; part < 2; ++part) pass.pieces[part] = {part, some, first + done};
-      pass.n_segments = one_format ? 1 : 2;
-      pass.segments[0] = {format(0), uint16_t(one_format ? 2 * some : some)};
-      if (!one_format) pass.segments[1] = {format(1), some};
+      for (uint32_t part = 0; part < 2; ++part)
+        for (uint32_t i = 0; i < some; ++i) add_tile(pass, part, first + done + i);
       passes.push_back(pass);
+      done += some;
     }
     return passes;
   }
 
-  // Warps w with runs [n w / 16, n (w + 1) / 16) that reach into row tile `row` of a segment.
-  StepPass with_tiles(StepPass pass) {
-    const uint32_t n_chunks = ceil_div(k_tiles(), kStageTiles), last_k = k_tiles() - (n_chunks - 1) * kStageTiles;
-    uint32_t at = 0, slot = 0;
-    for (uint32_t i = 0; i < pass.n_segments; ++i) {
-      for (uint32_t row = 0; row < pass.segments[i].n_tiles; ++row) {
-        StepTile& tile = pass.tiles[at + row];
-        tile.slot = uint8_t(slot + row);
-        tile.sparse = pass.segments[i].n_tiles * last_k < kStepWarps;
-        for (uint32_t last = 0; last < 2; ++last) {
-          const uint32_t k = last != 0 ? last_k : kStageTiles, n = pass.segments[i].n_tiles * k;
-          tile.first[last] = uint8_t((kStepWarps * (row * k + 1) - 1) / n);
-          tile.last[last] = uint8_t((kStepWarps * (row + 1) * k - 1) / n);
-        }
-      }
-      at += pass.segments[i].n_tiles;
-      slot += pass.segments[i].n_tiles + kStepWarps;
-    }
-    at = 0;
-    for (uint32_t i = 0; i < pass.n_pieces; ++i)
-      for (uint32_t tile = 0; tile < pass.pieces[i].n; ++tile, ++at) {
-        pass.tiles[at].part = uint8_t(pass.pieces[i].part);
-        pass.tiles[at].row = (pass.pieces[i].first + tile) * kTileRows;
-        pass.tiles[at].n_rows =
-            uint8_t(std::min(kTileRows, lowered_->op.rows[pass.pieces[i].part] - pass.tiles[at].row));
-      }
-    slots_of_pass_ = std::max(slots_of_pass_, slot);
-    slots_of_op_ = std::max(slots_of_op_, slot * n_chunks);
-    return pass;
-  }
-
-  // The tiles of a pass in the order in which multiply_run() (persistent_project.cuh) takes them.
-  void add_spans(uint32_t block, const StepPass& pass) {
-    for (uint32_t tile0 = 0; tile0 < k_tiles(); tile0 += kStageTiles) {
-      const uint32_t n_k = std::min(k_tiles() - tile0, kStageTiles);
-      uint32_t first = 0;  // row tile of the segment
+  // The tiles of a pass in the order in which project_pass() (persistent_project.cuh) takes them.
+  void add_stages(std::vector<StepStage>& stages, const StepPass& pass) const {
+    for (uint32_t tile0 = 0; tile0 < k_tiles(); tile0 += chunk()) {
+      const uint32_t n_k = std::min(k_tiles() - tile0, chunk());
+      uint32_t at = 0;  // row tile of the pass
       for (uint32_t i = 0; i < pass.n_segments; ++i) {
-        const uint32_t n = pass.segments[i].n_tiles * n_k, size = tile_bytes(pass.segments[i].format);
-        for (uint32_t w = 0; w < kStepWarps; ++w)
-          for (uint32_t at = n * w / kStepWarps; at < n * (w + 1) / kStepWarps; ++at)
-            append(spans_[block * kStepWarps + w], address(pass, first + at / n_k, tile0 + at % n_k, size), size);
-        first += pass.segments[i].n_tiles;
+        const uint32_t size = tile_bytes(pass.segments[i].format);
+        StepStage stage;
+        for (const uint32_t end = at + pass.segments[i].n_tiles; at < end; ++at)
+          for (uint32_t k = 0; k < n_k; ++k) {
+            const uint8_t* tile = address(pass.tiles[at], tile0 + k, size);
+            if (stage.n_tiles == kStageTiles || !append(stage, tile, size)) {
+              stages.push_back(stage);
+              stage = {};
+              append(stage, tile, size);
+            }
+          }
+        stages.push_back(stage);
       }
     }
   }
-  const uint8_t* address(const StepPass& pass, uint32_t tile, uint32_t k, uint32_t size) const {
-    uint32_t piece = 0;
-    while (tile >= pass.pieces[piece].n) tile -= pass.pieces[piece++].n;
-    const StepPiece& p = pass.pieces[piece];
-    return weights_.tiles(lowered_->matrices[p.part]) + (uint64_t{p.first + tile} * k_tiles() + k) * size;
+  const uint8_t* address(const StepTile& tile, uint32_t k, uint32_t size) const {
+    return weights_.tiles(lowered_->matrices[tile.part]) + (uint64_t{tile.row / kTileRows} * k_tiles() + k) * size;
   }
-  static void append(std::vector<StepSpan>& spans, const uint8_t* tile, uint32_t size) {
-    if (!spans.empty() && spans.back().tile_bytes == size &&
-        spans.back().tiles + uint64_t{spans.back().n} * size == tile)
-      ++spans.back().n;
-    else
-      spans.push_back({tile, 1, size});
+  // False: the tile would begin a run too many.
+  static bool append(StepStage& stage, const uint8_t* tile, uint32_t size) {
+    uint32_t run = 0;
+    while (run < kStageCopies && stage.bytes[run] != 0 &&
+           (stage.from[run] + stage.bytes[run] != tile || (run + 1 < kStageCopies && stage.bytes[run + 1] != 0)))
+      ++run;
+    if (run == kStageCopies) return false;
+    if (stage.bytes[run] == 0) stage.from[run] = tile;
+    stage.bytes[run] += size;
+    ++stage.n_tiles;
+    return true;
   }
 
   const Program& program_;
   const Weights& weights_;
-  const uint32_t n_blocks_;
+  const uint32_t n_blocks_, rows_;
+  const StepShared shared_;
   uint32_t index_ = 0;
   const LoweredOp* lowered_ = nullptr;
-  uint32_t slots_of_pass_ = 0, slots_of_op_ = 0;
   std::vector<std::vector<StepPass>> passes_;
-  std::vector<std::vector<StepSpan>> spans_;  // [blocks][kStepWarps]
+  std::vector<std::vector<StepStage>> stages_;
 };
-
-// ---- shared memory
-
-struct Needs {
-  uint32_t most_k_tiles = 1, least_tile = UINT32_MAX, most_tile = 0;
-  uint32_t chunk_slots = 0, all_slots = 0;
-  bool attends = false;
-  uint32_t head_dim = 0;
-};
-
-StepShared share_memory(const Needs& needs, uint32_t rows, uint32_t bytes) {
-  StepShared s;
-  s.slots = rows == 1 ? needs.all_slots : needs.chunk_slots;
-  const uint32_t tile = project_stage_bytes(rows);
-  const uint32_t most_work = bytes - std::min(bytes, kStepWarps * 2 * needs.most_tile);
-  const uint32_t fixed = project_fixed_bytes(rows, s);
-  // All of K at once if it fits beside a ring of two tiles a warp, else chunk after chunk.
-  s.stage_tiles = needs.most_k_tiles;
-  if (fixed + s.stage_tiles * tile > most_work)
-    s.stage_tiles = std::max(kStageTiles, (most_work - std::min(most_work, fixed)) / tile / kStageTiles * kStageTiles);
-  if (rows > 1) s.stage_tiles = std::min(s.stage_tiles, kStageTiles);
-  s.work = fixed + s.stage_tiles * tile;
-  if (needs.attends) s.work = std::max(s.work, needs.head_dim != 0 ? kTensorAttendBytes : kPlainAttendBytes);
-  s.work = round_up(s.work, 128u);
-  // One row is staged whole (persistent_project.cuh).
-  if (s.work >= bytes || (rows == 1 && s.stage_tiles < needs.most_k_tiles)) return s;
-  const uint32_t ring = std::min((bytes - s.work) / kStepWarps / 128 * 128, kRingSlots * needs.least_tile);
-  const bool one_size = needs.least_tile == needs.most_tile;
-  if (ring >= needs.most_tile * (one_size ? 1 : 2)) s.ring = ring;
-  return s;
-}
 
 }  // namespace
 
@@ -535,16 +521,16 @@ Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType ty
   const Lowering lowering(program, type, &weights, &cache);
   PersistentPlan plan;
   Needs needs;
-  Sharing sharing(program, weights, n_blocks);
   for (const LoweredOp& lowered : lowering.ops) {
     const StepOp& op = lowered.op;
-    sharing.add(lowered, uint32_t(plan.ops.size()));
     plan.ops.push_back(op);
     plan.ops.back().per_column = op.cols == 0 ? 0 : 1 / float(op.cols);
+    const uint32_t k_tiles = ceil_div(std::max(op.cols, 1u), kTileCols);
+    plan.ops.back().per_k_tile = k_tiles == 1 ? 0 : UINT32_MAX / k_tiles + 1;
     for (const Matrix& m : lowered.matrices) {
-      const bool halves = program.weight(m).format == quant::Format::kQ6_K;
-      plan.ops.back().block_sums |= !halves;
-      plan.ops.back().half_block_sums |= halves;
+      const quant::Format format = program.weight(m).format;
+      plan.ops.back().half_block_sums |= format == quant::Format::kQ6_K;
+      needs.most_tile = std::max(needs.most_tile, tile_bytes(format));
     }
     if (op.kind == StepOpKind::kAttend) {
       needs.attends = true;
@@ -552,10 +538,6 @@ Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType ty
       plan.partial_floats = std::max(plan.partial_floats, uint64_t{op.n_heads} * (op.cache.value_dim + 2));
     } else {
       needs.most_k_tiles = std::max(needs.most_k_tiles, ceil_div(op.cols, kTileCols));
-    }
-    for (const Matrix& m : lowered.matrices) {
-      needs.least_tile = std::min(needs.least_tile, tile_bytes(program.weight(m).format));
-      needs.most_tile = std::max(needs.most_tile, tile_bytes(program.weight(m).format));
     }
   }
   for (size_t i = 0; i + 1 < plan.ops.size(); ++i) {
@@ -572,18 +554,19 @@ Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType ty
     }
     op.ahead_floats = end - std::min(end, op.ahead_place);
   }
-  sharing.finish(plan);
-  if (plan.passes.size() > UINT32_MAX || plan.spans.size() > UINT32_MAX)
-    return unsupported("the persistent kernel's lists would be too long");
-  needs.chunk_slots = sharing.chunk_slots();
-  needs.all_slots = sharing.all_slots();
   needs.head_dim = plan.head_dim = lowering.head_dim.value_or(0);
+  for (size_t i = 0; i < kRowCounts.size(); ++i) {
+    const StepShared shared = share_memory(needs, kRowCounts[i], shared_bytes);
+    if (shared.ring == 0) continue;
+    Sharing sharing(program, weights, n_blocks, kRowCounts[i], shared);
+    for (size_t op = 0; op < lowering.ops.size(); ++op) sharing.add(lowering.ops[op], uint32_t(op));
+    plan.lists[i] = sharing.finish();
+    if (plan.lists[i].passes.size() > UINT32_MAX || plan.lists[i].stages.size() > UINT32_MAX)
+      return unsupported("the persistent kernel's lists would be too long");
+  }
   plan.plane = lowering.plane();
   plan.embedded = lowering.embedded;
   plan.n_attends = lowering.n_attends;
-  plan.one = share_memory(needs, 1, shared_bytes);
-  plan.four = share_memory(needs, 4, shared_bytes);
-  plan.eight = share_memory(needs, 8, shared_bytes);
   return plan;
 }
 

@@ -1,5 +1,5 @@
-// From a program to what the persistent kernel runs: ops over places in a plane, each block's passes, and each warp's
-// spans of weights. Decided once per executor; runs on the host and knows nothing of batches or launches.
+// From a program to what the persistent kernel runs: ops over places in a plane, each block's passes, and its stages of
+// weights. Decided once per executor; runs on the host and knows nothing of batches or launches.
 #pragma once
 
 #include "backend/backend.h"
@@ -7,6 +7,7 @@
 #include "backend/cuda/persistent_args.h"
 #include "backend/cuda/weights.h"
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -15,18 +16,26 @@ namespace honeycrisp::backend::cuda {
 /// What keeps each step from the persistent kernel; all empty: the program runs there.
 std::vector<std::string> persistent_obstacles(const program::Program& program, CacheType type);
 
-struct PersistentPlan {
-  std::vector<StepOp> ops;
+/// The kernels there are, by the most rows of a launch.
+inline constexpr std::array<uint32_t, 3> kRowCounts = {1, 4, 8};
+
+/// What the blocks do, of a kernel of so many rows. shared.ring = 0: the program does not fit it.
+struct StepLists {
   std::vector<StepPass> passes;
   std::vector<uint32_t> pass_start;  // [blocks + 1]
-  std::vector<StepSpan> spans;
-  std::vector<uint32_t> span_start;  // [blocks][kStepWarps]
-  uint32_t plane = 0;                // floats of a row
-  uint32_t embedded = 0;             // place of the embedding's output
-  uint32_t head_dim = 0;             // StepArgs::head_dim
+  std::vector<StepStage> stages;
+  std::vector<uint32_t> stage_start;  // [blocks]
+  StepShared shared;
+};
+
+struct PersistentPlan {
+  std::vector<StepOp> ops;
+  std::array<StepLists, kRowCounts.size()> lists;
+  uint32_t plane = 0;     // floats of a row
+  uint32_t embedded = 0;  // place of the embedding's output
+  uint32_t head_dim = 0;  // StepArgs::head_dim
   uint32_t n_attends = 0, most_kv_heads = 0;
   uint64_t partial_floats = 0;  // of one row and chunk: the largest of all attentions
-  StepShared one, four, eight;  // by the kernel's rows; ring = 0: it does not fit
 };
 
 /// Of a program without obstacles. `shared_bytes`: dynamic shared memory of a block.

@@ -36,25 +36,40 @@ Result<PersistentStep> PersistentStep::make(const program::Program& program, con
   HC_ASSIGN(const uint32_t shared, shared_bytes());
   HC_ASSIGN(p.plan_, make_persistent_plan(program, options.cache_type, weights, cache, device.multiprocessors, shared));
   const PersistentPlan& plan = p.plan_;
-  if (plan.one.ring == 0) return unsupported("the persistent kernel has no room for this program in shared memory");
+  if (plan.lists[0].shared.ring == 0)
+    return unsupported("the persistent kernel has no room for this program in shared memory");
   const auto& embed = std::get<program::Embed>(program.steps[0].op);
   p.embedding_ = weights.matrix(embed.table);
   p.embedding_scale_ = embed.scale;
 
   Layout layout;
   const auto place = [&](const auto& list) { return layout.add(list.size(), sizeof(list[0])); };
-  const uint64_t ops = place(plan.ops), passes = place(plan.passes), pass_start = place(plan.pass_start),
-                 spans = place(plan.spans), span_start = place(plan.span_start);
+  struct Places {
+    uint64_t passes, pass_start, stages, stage_start;
+  };
+  const uint64_t ops = place(plan.ops);
+  std::array<Places, kRowCounts.size()> places;
+  for (size_t i = 0; i < places.size(); ++i) {
+    const StepLists& lists = plan.lists[i];
+    places[i] = {place(lists.passes), place(lists.pass_start), place(lists.stages), place(lists.stage_start)};
+  }
   HC_ASSIGN(p.lists_, Memory::allocate(layout.total(), "the persistent kernel's lists"));
   const auto send = [&](const auto& list, uint64_t at) {
     return check_cuda(cudaMemcpy(p.lists_.as(at), list.data(), list.size() * sizeof(list[0]), cudaMemcpyHostToDevice),
                       "uploading the persistent kernel's lists");
   };
   HC_TRY(send(plan.ops, ops));
-  HC_TRY(send(plan.passes, passes));
-  HC_TRY(send(plan.pass_start, pass_start));
-  HC_TRY(send(plan.spans, spans));
-  HC_TRY(send(plan.span_start, span_start));
+  for (size_t i = 0; i < places.size(); ++i) {
+    StepLists& lists = p.plan_.lists[i];
+    HC_TRY(send(lists.passes, places[i].passes));
+    HC_TRY(send(lists.pass_start, places[i].pass_start));
+    HC_TRY(send(lists.stages, places[i].stages));
+    HC_TRY(send(lists.stage_start, places[i].stage_start));
+    p.kernels_[i] = {p.lists_.as<StepPass>(places[i].passes), p.lists_.as<uint32_t>(places[i].pass_start),
+                     p.lists_.as<StepStage>(places[i].stages), p.lists_.as<uint32_t>(places[i].stage_start),
+                     lists.shared};
+    lists = {};
+  }
   HC_ASSIGN(p.planes_, Memory::allocate(uint64_t{2} * kStepRows * plan.plane * sizeof(float), "vectors of a step"));
   const uint64_t arrivals = uint64_t{plan.n_attends} * kStepRows * plan.most_kv_heads;
   HC_ASSIGN(p.arrivals_,
@@ -63,10 +78,6 @@ Result<PersistentStep> PersistentStep::make(const program::Program& program, con
 
   StepArgs& a = p.args_;
   a.ops = p.lists_.as<StepOp>(ops);
-  a.passes = p.lists_.as<StepPass>(passes);
-  a.pass_start = p.lists_.as<uint32_t>(pass_start);
-  a.spans = p.lists_.as<StepSpan>(spans);
-  a.span_start = p.lists_.as<uint32_t>(span_start);
   a.head_dim = plan.head_dim;
   a.plane = plan.plane;
   a.n_arrivals = uint32_t(arrivals);
@@ -89,7 +100,9 @@ Result<void> PersistentStep::reset(Stream stream) {
 }
 
 uint32_t PersistentStep::rows_per_launch() const {
-  return plan_.eight.ring != 0 ? kStepRows : plan_.four.ring != 0 ? 4 : 1;
+  size_t i = kRowCounts.size() - 1;
+  while (kernels_[i].shared.ring == 0) --i;  // the first fits
+  return kRowCounts[i];
 }
 
 Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, const std::vector<const float*>& ropes,
@@ -105,7 +118,14 @@ Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, con
   for (uint32_t first = 0; first < batch.rows.size(); first += together) {
     StepArgs a = args_;
     a.n_rows = std::min(together, uint32_t(batch.rows.size()) - first);
-    a.shared = a.n_rows == 1 ? plan_.one : a.n_rows <= 4 ? plan_.four : plan_.eight;
+    size_t kernel = 0;
+    while (kRowCounts[kernel] < a.n_rows || kernels_[kernel].shared.ring == 0) ++kernel;
+    const Kernel& lists = kernels_[kernel];
+    a.passes = lists.passes;
+    a.pass_start = lists.pass_start;
+    a.stages = lists.stages;
+    a.stage_start = lists.stage_start;
+    a.shared = lists.shared;
     a.planes = planes_.as<float>() + uint64_t{set_} * kStepRows * plan_.plane;
     a.other = planes_.as<float>() + uint64_t{1 - set_} * kStepRows * plan_.plane;
     a.poison_words = used_rows_[1 - set_] * (plan_.plane / 4);
@@ -130,10 +150,9 @@ Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, con
     HC_TRY(check_cuda(launch_embed(embedding_, rows.tokens + first, a.n_rows, {a.planes + plan_.embedded, plan_.plane},
                                    embedding_scale_, stream),
                       fmt::format("embedding {} rows", a.n_rows)));
-    const auto launch = a.n_rows == 1   ? launch_persistent_one
-                        : a.n_rows <= 4 ? launch_persistent_four
-                                        : launch_persistent_eight;
-    HC_TRY(check_cuda(launch(a, device_.multiprocessors, stream),
+    constexpr std::array<int (*)(const StepArgs&, uint32_t, Stream), kRowCounts.size()> kLaunches = {
+        launch_persistent_one, launch_persistent_four, launch_persistent_eight};
+    HC_TRY(check_cuda(kLaunches[kernel](a, device_.multiprocessors, stream),
                       fmt::format("the persistent kernel for {} rows", a.n_rows)));
     used_rows_[set_] = a.n_rows;
     used_rows_[1 - set_] = 0;

@@ -32,13 +32,23 @@ class PersistentStep {
   Result<void> reset(Stream stream);
   uint32_t rows_per_launch() const;
 
+  /// The lists of one kernel, in device memory.
+  struct Kernel {
+    const StepPass* passes = nullptr;
+    const uint32_t* pass_start = nullptr;
+    const StepStage* stages = nullptr;
+    const uint32_t* stage_start = nullptr;
+    StepShared shared;
+  };
+
   DeviceInfo device_;
-  PersistentPlan plan_;
+  PersistentPlan plan_;  // without its lists
+  std::array<Kernel, kRowCounts.size()> kernels_;
   DeviceMatrix embedding_;
   float embedding_scale_ = 1;
   uint32_t n_pools_ = 0;
   Memory planes_;    // [2][kStepRows][plane]
-  Memory lists_;     // ops, passes, spans and where they start
+  Memory lists_;     // ops, passes, stages and where they start
   Memory arrivals_;  // [2][attentions][kStepRows][KV heads]
   Memory partials_;  // of attention, grown with the context
   Memory failed_;    // host memory that kernels set

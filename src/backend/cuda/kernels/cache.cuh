@@ -14,10 +14,12 @@ constexpr uint32_t kChunk = program::kAttentionChunk, kPage = program::kPagePosi
 constexpr uint32_t kQ8Block = 32;
 constexpr uint8_t kF16 = kCacheF16, kF32 = kCacheF32, kQ8 = kCacheQ8_0;
 
+__device__ __forceinline__ uint8_t* page_memory(const CacheView& c, uint32_t page) {
+  return c.chunks[page >> c.chunk_shift] + (page & ((1u << c.chunk_shift) - 1)) * c.page_bytes;
+}
 // Keys of one KV head in a page; its values lie value_offset further.
 __device__ __forceinline__ uint8_t* head_in_page(const CacheView& c, uint32_t page, uint32_t kv_head) {
-  return c.chunks[page >> c.chunk_shift] + (page & ((1u << c.chunk_shift) - 1)) * c.page_bytes + c.layer_offset +
-         kv_head * c.head_bytes;
+  return page_memory(c, page) + c.layer_offset + kv_head * c.head_bytes;
 }
 // q8_0: codes of all positions of the page first, then their scales.
 __device__ __forceinline__ __half* q8_scales(uint8_t* section, uint32_t dim, uint32_t position) {

@@ -60,9 +60,6 @@ __device__ __forceinline__ float4 look4(const float* from) {
   return v;
 }
 __device__ __forceinline__ bool is_poison(float v) { return __float_as_uint(v) == kPoison; }
-__device__ __forceinline__ bool is_poison(const float4& v) {
-  return is_poison(v.x) || is_poison(v.y) || is_poison(v.z) || is_poison(v.w);
-}
 
 /// What was seen, or what arrives.
 __device__ __forceinline__ float await(float seen, const float* from, Watchdog& dog) {

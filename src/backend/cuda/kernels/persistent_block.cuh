@@ -1,6 +1,7 @@
 // What the pieces of the persistent kernel share: a block's fixed shared memory and its place in the step.
 #pragma once
 
+#include "backend/cuda/kernels/cache.cuh"
 #include "backend/cuda/kernels/exchange.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/ring.cuh"
@@ -9,22 +10,39 @@ namespace honeycrisp::backend::cuda {
 
 constexpr int kWarps = kStepWarps, kThreads = kStepThreads;
 
-// What a row of activations is multiplied with: before the product (a power of two) and after it.
-struct RowScale {
-  float before, after;
+constexpr uint32_t kPagesPerChunk = program::kAttentionChunk / program::kPagePositions;
+constexpr uint32_t kFoundItems = 8;  // items of an op, of either of two pools, that a block remembers
+struct AttendItem {
+  uint32_t row, kv_head, chunk;  // row: of the launch; chunk: absolute
+  uint32_t first_chunk, n_chunks;
+  Visible visible;
+};
+/// An attention item, and where its pages lie. window .. ordinal: what it follows from.
+struct FoundItem {
+  uint8_t* pages[kPagesPerChunk];
+  AttendItem item;
+  uint32_t window, pool, kv_heads, ordinal;
 };
 
 struct BlockMemory {
-  uint64_t barriers[kWarps * kRingSlots];
-  Fetcher fetchers[kWarps];
-  StepOp ops[2];       // of this and the next pass
-  StepPass passes[3];  // this, the next and the one after it
-  RowScale scales[kStepRows];
-  float2 measures[kStepRows * kWarps];  // of inputs, by warp: sum of squares, largest
+  RingState ring;
+  StepOp ops[3];                           // of the pass before, this and the next
+  StepPass passes[4];                      // the pass before, this, the next and the one after it
+  float scales[kStepRows];                 // 1 / rms of inputs
+  float squares[kStepRows * kMostKTiles];  // of inputs, by k tile; kEnd: by warp
   Watchdog dog;
   uint32_t poison_piece;                       // words of 16 bytes, of a pass
   float2 whole[kWarps * kMostStepHeadsPerKv];  // largest score and sum, of attention's parts
+  FoundItem items[kFoundItems * 2];
 };
+
+// Opaque, so that what follows from it is computed again wherever it is needed, instead of once for all passes and kept
+// in local memory, which is an L2 round trip away.
+__device__ __forceinline__ uint32_t this_thread() {
+  uint32_t thread = threadIdx.x;
+  asm volatile("" : "+r"(thread));
+  return thread;
+}
 
 __device__ __forceinline__ void copy_async(void* to, const void* from, uint32_t bytes, int lane) {
   if (uint32_t(lane) * 16 >= bytes) return;
@@ -34,17 +52,17 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, uint32_t 
 }
 
 /// The block's passes. fetch() copies the pass after the next, and the next one's op, while this pass runs; by one
-/// warp, after the block has left the pass before. finish_fetch() comes before a __syncthreads().
+/// warp, while others may still be in the pass before. finish_fetch() comes before a __syncthreads().
 struct Itinerary {
   const StepPass* passes;
   uint32_t n, at = 0;
 
-  __device__ __forceinline__ const StepPass& pass(const BlockMemory& s) const { return s.passes[at % 3]; }
-  __device__ __forceinline__ const StepOp& op(const BlockMemory& s) const { return s.ops[at % 2]; }
+  __device__ __forceinline__ const StepPass& pass(const BlockMemory& s) const { return s.passes[at % 4]; }
+  __device__ __forceinline__ const StepOp& op(const BlockMemory& s) const { return s.ops[at % 3]; }
   __device__ __forceinline__ void fetch(BlockMemory& s, const StepOp* ops, int warp, int lane) const {
     if (warp != kWarps - 1) return;
-    if (at + 1 < n) copy_async(&s.ops[(at + 1) % 2], ops + s.passes[(at + 1) % 3].op, sizeof(StepOp), lane);
-    if (at + 2 < n) copy_async(&s.passes[(at + 2) % 3], passes + at + 2, sizeof(StepPass), lane);
+    if (at + 1 < n) copy_async(&s.ops[(at + 1) % 3], ops + s.passes[(at + 1) % 4].op, sizeof(StepOp), lane);
+    if (at + 2 < n) copy_async(&s.passes[(at + 2) % 4], passes + at + 2, sizeof(StepPass), lane);
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
   __device__ __forceinline__ void finish_fetch(int warp) const {

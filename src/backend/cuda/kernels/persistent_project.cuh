@@ -1,38 +1,35 @@
 // Products inside the persistent kernel: y = W · norm(x), and its ending, for up to eight rows at once.
 //
-// The block's row tiles are cut into passes; in a pass, the tiles of kStageTiles columns of tiles at a time are split
-// in 16 equal contiguous runs, one a warp. A warp leaves one partial sum per row tile, and the partial sums of a row
-// are added in the warps' order, chunk of K after chunk. The order of every sum depends on the weights' shape and the
-// number of blocks, never on the rows: those are columns of the mma, which do not mix. Activations are rounded to f16
-// after scaling each row by a power of two that brings its largest to 2^9, so none overflows and what underflows is
-// 2^-34 of the largest. x is scaled by the norm's weight before the product and by 1 / rms after it.
+// A warp multiplies a tile at a time and leaves its partial sums; those of an output are added in the order of k, four
+// k tiles together. So the order of every sum depends on the number of columns alone, not on which warp or block takes
+// a tile, how K is cut into chunks, or the rows: those are columns of the mma, which do not mix. Activations are
+// rounded to f16 after scaling each block of 32 by a power of two that brings its largest to 2^14, so none overflows
+// and what underflows is 2^-38 of the largest. x is scaled by the norm's weight before the product and by 1 / rms after
+// it.
 #pragma once
 
 #include "backend/cuda/kernels/ending.cuh"
-#include "backend/cuda/kernels/packed.cuh"
 #include "backend/cuda/kernels/persistent_block.cuh"
+#include "backend/cuda/kernels/step_tile.cuh"
 
 namespace honeycrisp::backend::cuda {
 
-constexpr int kLargestExponent = 9;
-constexpr uint32_t kBlockSums = 4 * 4, kHalfBlockSums = 4 * 8;  // halves per tile and row (packed.cuh)
-constexpr int kPiecesPerTile = int(kTileCols) / 8;
+constexpr int kLargestExponent = 14;
+constexpr int kPiecesPerTile = int(kTileCols) / 8, kPairs = int(kTileCols) / 64;
 
 /// How a block's working memory is used by a product of kRows rows.
 template <int kRows>
 struct ProjectMemory {
-  float* partials;    // [slots][16][kRows]
-  float* totals;      // [kPassTiles][16][kRows]: of the chunks of K before
-  __half* x;          // [blocks of 32][kRows][t][8]
-  __half* sums;       // [tiles][kRows][16]
-  __half* half_sums;  // [tiles][kRows][32]
+  float* partials;           // [tiles][16][kRows]
+  __half* x;                 // [blocks of 32][kRows][t][8]
+  BlockSums* sums;           // [pairs of blocks][kRows]
+  HalfBlockSums* half_sums;  // the same
 
   __device__ __forceinline__ ProjectMemory(uint8_t* work, const StepShared& shared) {
     partials = reinterpret_cast<float*>(work);
-    totals = partials + shared.slots * kTileRows * kRows;
-    x = reinterpret_cast<__half*>(totals + kPassTiles * kTileRows * kRows);
-    sums = x + shared.stage_tiles * kTileCols * kRows;
-    half_sums = sums + shared.stage_tiles * kBlockSums * kRows;
+    x = reinterpret_cast<__half*>(work + shared.slots * partial_bytes(kRows));
+    sums = reinterpret_cast<BlockSums*>(x + shared.stage_tiles * kTileCols * kRows);
+    half_sums = reinterpret_cast<HalfBlockSums*>(sums + shared.stage_tiles * kPairs * kRows);
   }
 };
 
@@ -59,38 +56,19 @@ __device__ __forceinline__ float add_squares(const float4& v, float sum) {
 __device__ __forceinline__ float add_squares(const Piece& v, float sum) {
   return add_squares(v.high, add_squares(v.low, sum));
 }
-__device__ __forceinline__ float warp_most(float v) {  // of numbers that are not negative
-  return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(v)));
-}
-__device__ __forceinline__ void leave_measure(BlockMemory& s, int row, float squares, float most, int warp, int lane) {
-  squares = warp_sum(squares);
-  most = warp_most(most);
-  if (lane == 0) s.measures[row * kWarps + warp] = {squares, most};
-}
-// Of a row, from the measures of all warps; the same in every lane of a warp. The order of the sum of squares: a thread
-// adds the units that are 512 apart, then lanes, then warps.
-__device__ __forceinline__ RowScale scale_of(const BlockMemory& s, int row, const StepOp& op, int lane) {
-  float2 measure = s.measures[row * kWarps + lane % kWarps];
-#pragma unroll
-  for (int d = kWarps / 2; d != 0; d /= 2) measure.x += __shfl_xor_sync(~0u, measure.x, d);
-  const uint32_t bits = __float_as_uint(warp_most(measure.y));
-  const int biased = bits >= 0x7f800000 ? 127 + kLargestExponent : max(int(bits >> 23), 40);
-  const int exponent = 127 + kLargestExponent - biased;  // -118 .. 96
-  const float rms = op.norm.present ? rsqrtf(fmaf(measure.x, op.per_column, op.norm.eps)) : 1.0f;
-  return {__uint_as_float(uint32_t(127 + exponent) << 23), rms * __uint_as_float(uint32_t(127 - exponent) << 23)};
-}
 
-__device__ __forceinline__ void leave_sum(__half* to, int low_part, float sum) {
-  const __half rounded = __float2half_rn(sum);
-  to[0] = rounded;
-  to[low_part] = __float2half_rn(sum - __half2float(rounded));
-}
-
-// Rounds a piece to f16 and leaves it where fragments are read, with minus the sums of its blocks. `piece`: from the
-// first staged tile on. A warp's lanes hold consecutive pieces of one row.
+// Rounds a piece to f16 and leaves it where fragments are read, with what products need to know of its block. `piece`:
+// from the first staged tile on. A warp's lanes hold the pieces of one tile of one row.
 template <int kRows>
-__device__ __forceinline__ void stage_piece(const ProjectMemory<kRows>& m, const StepOp& op, const Piece& v,
-                                            float before, int row, int piece) {
+__device__ __forceinline__ void stage_piece(const ProjectMemory<kRows>& m, const StepOp& op, const Piece& v, int row,
+                                            int piece) {
+  const int blk = piece >> 2, t = piece & 3;
+  float most = largest_of(v, 0);
+  most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+  most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+  const uint32_t exponent = max(__float_as_uint(most) >> 23, 20u);  // biased
+  const float before = __uint_as_float((254 + kLargestExponent - exponent) << 23);
+  const float after = __uint_as_float((exponent - kLargestExponent) << 23);
   uint4 f = {pack_halves(v.low.x * before, v.low.y * before), pack_halves(v.low.z * before, v.low.w * before),
              pack_halves(v.high.x * before, v.high.y * before), pack_halves(v.high.z * before, v.high.w * before)};
   const float2 a = halves(f.x), b = halves(f.y), c = halves(f.z), d = halves(f.w);
@@ -102,19 +80,25 @@ __device__ __forceinline__ void stage_piece(const ProjectMemory<kRows>& m, const
     f.z = *reinterpret_cast<const uint32_t*>(&z);
     f.w = *reinterpret_cast<const uint32_t*>(&w);
   }
-  const int blk = piece >> 2, t = piece & 3, at = (blk >> 3) * kRows + row;
   reinterpret_cast<uint4*>(m.x)[(blk * kRows + row) * 4 + t] = f;
   low += __shfl_xor_sync(~0u, low, 1);
   high += __shfl_xor_sync(~0u, high, 1);
   low += __shfl_xor_sync(~0u, low, 2);
   high += __shfl_xor_sync(~0u, high, 2);
-  if (t != 0) return;
-  if (op.block_sums) leave_sum(m.sums + at * kBlockSums + blk % 8 / 2 * 4 + blk % 2, 2, -(low + high));
-  if (op.half_block_sums) {
-    __half* sums = m.half_sums + at * kHalfBlockSums + blk % 8 / 2 * 8 + blk % 2 * 2;
-    leave_sum(sums, 4, -low);
-    leave_sum(sums + 1, 4, -high);
-  }
+  // Of four lanes that know the same, each leaves one number.
+  const int at = (blk >> 1) * kRows + row;
+  float* to =
+      t < 2 ? (t == 0 ? m.sums[at].sum : m.sums[at].scale) : (t == 2 ? m.half_sums[at].low : m.half_sums[at].high);
+  const float whole = -(low + high) * sum_factor(op.high_scaled);
+  const float half = (t == 2 ? -low : -high) * kHalfSumFactor;
+  if (t < 2 || op.half_block_sums) to[blk & 1] = t == 0 ? whole : t == 1 ? after : half;
+}
+
+__device__ __forceinline__ uint32_t most_bits(const float4& v) {
+  return max(max(__float_as_uint(v.x), __float_as_uint(v.y)), max(__float_as_uint(v.z), __float_as_uint(v.w)));
+}
+__device__ __forceinline__ bool has_poison(const Piece& v) {
+  return max(most_bits(v.low), most_bits(v.high)) == kPoison;
 }
 
 // Pieces that a thread reads together, of kGroup rows: kCount of each, `first` and every 512th after it.
@@ -146,15 +130,12 @@ struct Pieces {
       for (int g = 0; g < kGroup; ++g)
 #pragma unroll
         for (int i = 0; i < kCount; ++i) {
+          if (!has_poison(v[g][i])) continue;
           const float* at = from + size_t(g) * a.plane + i * kThreads * 8;
-          if (is_poison(v[g][i].low)) {
-            v[g][i].low = look4(at);
-            waits = true;
-          }
-          if (is_poison(v[g][i].high)) {
-            v[g][i].high = look4(at + 16);
-            waits = true;
-          }
+          const uint32_t k = column_of(first) + i * kThreads * 8;
+          if (k < cols) v[g][i].low = look4(at);
+          if (k + 16 < cols) v[g][i].high = look4(at + 16);
+          waits = true;
         }
       if (!waits || (polls % kPollsBetweenLooks == 0 && dog.gives_up())) break;
     }
@@ -175,173 +156,142 @@ __device__ __forceinline__ Piece times(const Piece& a, const Piece& b) {
   return {times(a.low, b.low), times(a.high, b.high)};
 }
 
-// Stages k tiles [tile0, tile0 + n) whose values have arrived.
-template <int kRows>
-__device__ __forceinline__ void stage_tiles(const StepArgs& a, const StepOp& op, BlockMemory& s,
-                                            const ProjectMemory<kRows>& m, int tile0, int n) {
-  constexpr int kGroup = kRows == 1 ? 1 : 4;
+__device__ __forceinline__ void leave_squares(BlockMemory& s, const Piece& v, int row, int tile, int lane) {
+  const float squares = warp_sum(add_squares(v, 0));
+  if (lane == 0) s.squares[row * kMostKTiles + tile] = squares;
+}
+// By one warp, after all of the row's squares are left.
+__device__ __forceinline__ void leave_scale(BlockMemory& s, const StepOp& op, int row, int k_tiles, int lane) {
+  float squares = 0;
+  if (op.norm.present)
 #pragma unroll 1
-  for (int row = 0; row < kRows; row += kGroup) {
-    const float* in = a.planes + size_t(row) * a.plane + op.in;
-#pragma unroll 1
-    for (int p = threadIdx.x; p < n * kPiecesPerTile; p += kThreads) {
-      const int piece = tile0 * kPiecesPerTile + p;
-      const Piece weights = weights_of(op, piece);
-      Pieces<kGroup, 1> pieces;
-      pieces.await(a, in, a.n_rows - min(a.n_rows, uint32_t(row)), op.cols, piece, piece + 1, s.dog, [] {});
+    for (int tile = lane; tile < k_tiles; tile += 32) squares += s.squares[row * kMostKTiles + tile];
+  squares = warp_sum(squares);
+  if (lane == 0) s.scales[row] = op.norm.present ? rsqrtf(fmaf(squares, op.per_column, op.norm.eps)) : 1.0f;
+}
+
+// Waits for a thread's pieces `p` and every 512th after it, kHeld together, of kGroup rows, and stages them.
+template <int kRows, int kGroup, int kHeld, class Meanwhile>
+__device__ __forceinline__ void stage_pieces(const StepArgs& a, const StepOp& op, BlockMemory& s,
+                                             const ProjectMemory<kRows>& m, int row, int p, int tile0, int n_pieces,
+                                             bool measures, int lane, const Meanwhile& meanwhile) {
+  const Piece weights = weights_of(op, p);  // on its way while the input is awaited
+  Pieces<kGroup, kHeld> held;
+  held.await(a, a.planes + size_t(row) * a.plane + op.in, a.n_rows - min(a.n_rows, uint32_t(row)), op.cols, p, n_pieces,
+             s.dog, meanwhile);
 #pragma unroll
-      for (int g = 0; g < kGroup; ++g)
-        stage_piece<kRows>(m, op, times(pieces.v[g][0], weights), s.scales[row + g].before, row + g, p);
+  for (int i = 0; i < kHeld; ++i) {
+    const int piece = p + i * kThreads;
+    if (piece >= n_pieces) break;  // a whole warp
+#pragma unroll
+    for (int g = 0; g < kGroup; ++g) {
+      Piece v = held.v[g][i];
+      if (measures) leave_squares(s, v, row + g, piece / kPiecesPerTile, lane);
+      if (op.norm.weight != nullptr) v = times(v, i == 0 ? weights : weights_of(op, piece));
+      stage_piece<kRows>(m, op, v, row + g, piece - tile0 * kPiecesPerTile);
     }
   }
 }
 
-// Waits for the input, measures it, and stages what fits. Ends with the block in step. Input columns are a multiple of
-// four.
+// Waits for k tiles [tile0, tile0 + n) of the input and stages them. Input columns are a multiple of four.
 template <int kRows, class Meanwhile>
-__device__ __forceinline__ void take_input(const StepArgs& a, const StepOp& op, BlockMemory& s,
-                                           const ProjectMemory<kRows>& m, int k_tiles, int fit,
-                                           const Meanwhile& meanwhile) {
-  constexpr int kHeld = 4;  // pieces of a thread that stay in registers
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_pieces = k_tiles * kPiecesPerTile;
-  const float* in = a.planes + op.in;
+__device__ __forceinline__ void stage_tiles(const StepArgs& a, const StepOp& op, BlockMemory& s,
+                                            const ProjectMemory<kRows>& m, int tile0, int n, bool measures,
+                                            const Meanwhile& meanwhile) {
+  const int thread = int(this_thread()), lane = thread % 32, n_pieces = (tile0 + n) * kPiecesPerTile;
+  int p = tile0 * kPiecesPerTile + thread;
+  measures = measures && op.norm.present;
   if constexpr (kRows == 1) {
-    const Piece weights = weights_of(op, threadIdx.x);  // on its way while the input is awaited
-    float squares = 0, most = 0;
-    Pieces<1, kHeld> held;
-    held.await(a, in, 1, op.cols, threadIdx.x, n_pieces, s.dog, meanwhile);
-    Piece* v = held.v[0];
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      if (i * kThreads >= n_pieces) break;
-      squares = add_squares(v[i], squares);
-      if (op.norm.weight != nullptr) v[i] = times(v[i], i == 0 ? weights : weights_of(op, threadIdx.x + i * kThreads));
-      most = largest_of(v[i], most);
-    }
+    constexpr int kHeld = 4;
+    if (p >= n_pieces) return meanwhile();
+    if (n_pieces <= kThreads)
+      return stage_pieces<1, 1, 1>(a, op, s, m, 0, p, tile0, n_pieces, measures, lane, meanwhile);
+    stage_pieces<1, 1, kHeld>(a, op, s, m, 0, p, tile0, n_pieces, measures, lane, meanwhile);
 #pragma unroll 1
-    for (int p = threadIdx.x + kHeld * kThreads; p < n_pieces; p += kThreads) {
-      Pieces<1, 1> more;
-      more.await(a, in, 1, op.cols, p, n_pieces, s.dog, [] {});
-      squares = add_squares(more.v[0][0], squares);
-      most = largest_of(times(more.v[0][0], weights_of(op, p)), most);
-    }
-    leave_measure(s, 0, squares, most, warp, lane);
-    __syncthreads();
-    const RowScale scale = scale_of(s, 0, op, lane);  // every warp for itself
-    if (threadIdx.x == 0) s.scales[0] = scale;
-    if (n_pieces <= kHeld * kThreads && k_tiles <= fit) {
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) {
-        const int p = threadIdx.x + i * kThreads;
-        if (p >= n_pieces) break;  // a whole warp
-        stage_piece<kRows>(m, op, v[i], scale.before, 0, p);
-      }
-    } else {
-      __syncthreads();
-      stage_tiles<kRows>(a, op, s, m, 0, min(fit, k_tiles));
-    }
-    __syncthreads();
+    for (p += kHeld * kThreads; p < n_pieces; p += kThreads)
+      stage_pieces<1, 1, 1>(a, op, s, m, 0, p, tile0, n_pieces, measures, lane, [] {});
   } else {
     constexpr int kGroup = 4;
     meanwhile();
 #pragma unroll 1
-    for (int row = 0; row < kRows; row += kGroup) {
-      float squares[kGroup] = {}, most[kGroup] = {};
+    for (int row = 0; row < kRows; row += kGroup)
 #pragma unroll 1
-      for (int p = threadIdx.x; p < n_pieces; p += kThreads) {
-        const Piece weights = weights_of(op, p);
-        Pieces<kGroup, 1> pieces;
-        pieces.await(a, in + size_t(row) * a.plane, a.n_rows - min(a.n_rows, uint32_t(row)), op.cols, p, n_pieces,
-                     s.dog, [] {});
-#pragma unroll
-        for (int g = 0; g < kGroup; ++g) {
-          squares[g] = add_squares(pieces.v[g][0], squares[g]);
-          most[g] = largest_of(times(pieces.v[g][0], weights), most[g]);
-        }
-      }
-      __syncwarp();
-#pragma unroll
-      for (int g = 0; g < kGroup; ++g) leave_measure(s, row + g, squares[g], most[g], warp, lane);
-    }
-    __syncthreads();
-    if (warp < kRows) {
-      const RowScale scale = scale_of(s, warp, op, lane);
-      if (lane == 0) s.scales[warp] = scale;
-    }
-    __syncthreads();
-    stage_tiles<kRows>(a, op, s, m, 0, min(fit, k_tiles));
-    __syncthreads();
+      for (int piece = p; piece < n_pieces; piece += kThreads)
+        stage_pieces<kRows, kGroup, 1>(a, op, s, m, row, piece, tile0, n_pieces, measures, lane, [] {});
   }
 }
 
 // ---- products
 
 template <Format F, int kRows>
-__device__ __forceinline__ void leave_partial(float* slot, float (&acc)[4], float (&correction)[4], int lane) {
-  const int g = lane >> 2, column = (lane & 3) * 2;
-  if (column < kRows) {
-    slot[g * kRows + column] = finished<F>(acc[0], correction[0]);
-    slot[(g + 8) * kRows + column] = finished<F>(acc[2], correction[2]);
+__device__ __forceinline__ void multiply(const ProjectMemory<kRows>& m, const uint8_t* tile, float* partial, uint32_t k,
+                                         Diagonal& diagonal, int lane) {
+  const __half* x = m.x + k * (kTileCols * kRows);
+  const BlockSums* sums = m.sums + k * (kPairs * kRows);
+  const HalfBlockSums* half_sums = m.half_sums + k * (kPairs * kRows);
+  Tile<F> r;
+  load_tile<F, PlainLoad>(r, tile, lane);
+  if constexpr (kRows == 1) {
+    diagonal.load(x, lane);
+    multiply_diagonal<F>(partial, r, diagonal, sums, half_sums, lane);
+  } else {
+    multiply_rows<F, kRows>(partial, r, x, sums, half_sums, lane);
   }
-  if (column + 1 < kRows) {
-    slot[g * kRows + column + 1] = finished<F>(acc[1], correction[1]);
-    slot[(g + 8) * kRows + column + 1] = finished<F>(acc[3], correction[3]);
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) acc[i] = correction[i] = 0;
 }
 
-// This warp's run of n_rows x k_tiles tiles; x, sums: of the first k tile. `holds_back`: the room of the last tile
-// stays empty until the next input has arrived, so that memory is quiet while vectors are exchanged.
-template <Format F, int kRows>
-__device__ __forceinline__ void multiply_run(Ring& ring, int n_rows, int k_tiles, const __half* x, const __half* sums,
-                                             float* partials, bool holds_back, int warp, int lane) {
-  constexpr uint32_t kSums = F == Format::kQ6_K ? kHalfBlockSums : kBlockSums;
-  const int n = n_rows * k_tiles, end = n * (warp + 1) / kWarps;
-  int i = n * warp / kWarps, row = i / k_tiles, k = i - row * k_tiles;
-  float acc[4] = {}, correction[4] = {};
+// The tiles of a pass in a chunk of k_tiles, stage after stage. per_k_tile: 2^32 / k_tiles, rounded up.
+template <int kRows>
+__device__ __forceinline__ void multiply_chunk(Ring& ring, const StepPass& pass, int k_tiles, uint32_t per_k_tile,
+                                               const ProjectMemory<kRows>& m, int warp, int lane) {
+  Diagonal diagonal;
+  if constexpr (kRows == 1) diagonal.clear();
+  uint32_t first = 0, end = 0;  // tiles of the pass
 #pragma unroll 1
-  for (; i < end; ++i) {
-    Tile<F> tile;
-    load_tile<F, PlainLoad>(tile, ring.wait(tile_bytes(F)), lane);
-    multiply_tile<F, kRows>(acc, correction, tile, x + size_t(k) * kTileCols * kRows, sums + size_t(k) * kRows * kSums,
-                            lane);
-    __syncwarp();
-    const bool last = i + 1 == end;
-    ring.release(tile_bytes(F), last && holds_back, lane);
-    if (++k == k_tiles || last) {
-      leave_partial<F, kRows>(partials + (row + warp) * int(kTileRows) * kRows, acc, correction, lane);
-      k = 0;
-      ++row;
+  for (int i = 0; i < pass.n_segments; ++i) {
+    const Format format = pass.segments[i].format;
+    end += uint32_t(pass.segments[i].n_tiles) * k_tiles;
+#pragma unroll 1
+    while (first != end) {
+      const uint2 stage = ring.wait();
+      if (warp < int(stage.y)) {
+        const uint32_t tile = first + warp, row_tile = k_tiles == 1 ? tile : __umulhi(tile, per_k_tile);
+        const uint32_t k = tile - row_tile * k_tiles;
+        float* partial = m.partials + tile * (kTileRows * kRows);
+        const uint8_t* from = ring.memory + stage.x;
+        switch (format) {
+#define HC_X(e) \
+  case Format::e: multiply<Format::e, kRows>(m, from + warp * tile_bytes(Format::e), partial, k, diagonal, lane); break;
+          HC_CUDA_PACKED(HC_X)
+#undef HC_X
+          default: break;
+        }
+      }
+      first += stage.y;
+      ring.release(warp, lane);
     }
   }
 }
 
-// The partial sums of output `o` of [16][kRows] of a tile, of n tiles in the segment's chunk, in the order of the warps
-// that left some, added to `sum`. Tall shares have two or three of them per tile.
+// Adds the partial sums of an output of k_tiles tiles to `sum`.
 template <int kRows>
-__device__ __forceinline__ float add_partials(float sum, const float* partials, const StepTile& tile, int o, bool last,
-                                              int n) {
-  constexpr int kSlot = int(kTileRows) * kRows, kTogether = 4;
-  const int w1 = tile.last[last];
-  const float* p = partials + tile.slot * kSlot + o;
+__device__ __forceinline__ float add_partials(float sum, const float* partials, int k_tiles) {
+  constexpr int kTogether = 16, kStride = int(kTileRows) * kRows;
 #pragma unroll 1
-  for (int w = tile.first[last]; w <= w1; w += kTogether) {
+  for (; k_tiles >= kTogether; k_tiles -= kTogether, partials += kTogether * kStride) {
     float part[kTogether];
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      const bool left = w + i <= w1 && (!tile.sparse || n * (w + i) / kWarps < n * (w + i + 1) / kWarps);
-      part[i] = left ? p[(w + i) * kSlot] : 0.0f;
-    }
+    for (int i = 0; i < kTogether; ++i) part[i] = partials[i * kStride];
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) sum += part[i];
+    for (int i = 0; i < kTogether; i += 4) sum += (part[i] + part[i + 1]) + (part[i + 2] + part[i + 3]);
+  }
+#pragma unroll 1
+  for (; k_tiles > 0; k_tiles -= 4, partials += 4 * kStride) {
+    float part[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) part[i] = i < k_tiles ? partials[i * kStride] : 0.0f;
+    sum += (part[0] + part[1]) + (part[2] + part[3]);
   }
   return sum;
-}
-
-// Tiles of the segment that row tile `tile` of a pass belongs to.
-__device__ __forceinline__ int segment_tiles(const StepPass& pass, int tile) {
-  return tile < pass.segments[0].n_tiles ? pass.segments[0].n_tiles : pass.segments[1].n_tiles;
 }
 
 __device__ __forceinline__ void end_output(const StepArgs& a, const StepOp& op, uint32_t part, uint32_t r, uint32_t row,
@@ -360,126 +310,80 @@ __device__ __forceinline__ void end_output(const StepArgs& a, const StepOp& op, 
   publish(a.planes + size_t(row) * a.plane + op.out[part] + r, out);
 }
 
+// The output of a thread: element r16 of row `row` of the batch, of row tile `tile` and, of a gate, of its partner.
+template <int kRows>
+struct Output {
+  static constexpr int kOfTile = int(kTileRows) * kRows;
+  int tile, within, partner;
+  bool exists;
+
+  __device__ __forceinline__ Output(const StepArgs& a, const StepOp& op, const StepPass& pass, int thread)
+      : tile(thread / kOfTile), within(thread % kOfTile), partner(tile + pass.n_tiles / 2) {
+    const int n = op.ending == EndingKind::kGate ? pass.n_tiles / 2 : pass.n_tiles;
+    exists = tile < n && r16() < pass.tiles[tile].n_rows && row() < int(a.n_rows);
+  }
+  __device__ __forceinline__ int r16() const { return within / kRows; }
+  __device__ __forceinline__ int row() const { return within % kRows; }
+  __device__ __forceinline__ const float* added(const StepArgs& a, const StepOp& op, const StepPass& pass) const {
+    return a.planes + size_t(row()) * a.plane + op.add + pass.tiles[tile].row + r16();
+  }
+};
 // One pass: products of all its tiles, and their ending.
 template <int kRows, class Meanwhile, class Fetched>
 __device__ __forceinline__ void project_pass(const StepArgs& a, const StepOp& op, const StepPass& pass, BlockMemory& s,
                                              Ring& ring, uint8_t* work, const Meanwhile& meanwhile,
                                              const Fetched& fetched) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const ProjectMemory<kRows> m(work, a.shared);
   const int k_tiles = int((op.cols + kTileCols - 1) / kTileCols);
-  // Whole chunks of K are staged together, as many as fit.
-  const int fit =
-      k_tiles <= int(a.shared.stage_tiles) ? k_tiles : int(a.shared.stage_tiles / kStageTiles * kStageTiles);
-  if (pass.opens) {
-    take_input<kRows>(a, op, s, m, k_tiles, fit, meanwhile);
-  } else {
-    meanwhile();
-    if (k_tiles > fit) {
-      stage_tiles<kRows>(a, op, s, m, 0, fit);
-      __syncthreads();
-    }
-  }
+  // One row is staged whole, several rows chunk after chunk.
+  const int chunk = kRows == 1 ? k_tiles : int(chunk_tiles(k_tiles, a.shared.stage_tiles));
+  float add = 0;  // on its way during the product
+  if (op.add != kNoPlace)
+    if (const Output<kRows> out(a, op, pass, this_thread()); out.exists) add = look(out.added(a, op, pass));
 
-  constexpr int kOutputs = int(kTileRows) * kRows;  // of a tile
-  const bool gate = op.ending == EndingKind::kGate;
-  const int n_ends = (gate ? pass.n_tiles / 2 : pass.n_tiles) * kOutputs;
-  // What the ending of this thread's first output adds is on its way during the product.
-  float add = 0;
-  if (op.add != kNoPlace && int(threadIdx.x) < n_ends) {
-    const StepTile& tile = pass.tiles[threadIdx.x / kOutputs];
-    const uint32_t within = threadIdx.x % kOutputs;
-    if (within / kRows < tile.n_rows && within % kRows < a.n_rows)
-      add = look(a.planes + size_t(within % kRows) * a.plane + op.add + tile.row + within / kRows);
-  }
+  float y = 0, other = 0;
+  int tile0 = 0;
+#pragma unroll 1
+  do {
+    const int n_k = kRows == 1 ? k_tiles : min(k_tiles - tile0, chunk);
+    const auto at_first = [&] {
+      if (kRows == 1 || tile0 == 0) meanwhile();
+    };
+    if (pass.opens || chunk < k_tiles) {
+      stage_tiles<kRows>(a, op, s, m, tile0, n_k, pass.opens, at_first);
+    } else {
+      at_first();
+    }
+    __syncthreads();  // also: all have left the partial sums of the pass or chunk before
+    const int warp = this_thread() / 32, lane = this_thread() % 32;
+    if (pass.opens && tile0 == 0 && ring.its_turn(warp) && lane == 0) ring.give_back(ring.at);
+    if (pass.opens && tile0 + n_k == k_tiles && kWarps - 1 - warp < kRows)
+      leave_scale(s, op, kWarps - 1 - warp, k_tiles, lane);
+    multiply_chunk<kRows>(ring, pass, n_k, n_k == k_tiles ? op.per_k_tile : uint32_t(~0u / uint32_t(n_k) + 1), m, warp,
+                          lane);
+    fetched();
+    __syncthreads();
+    if (const Output<kRows> out(a, op, pass, this_thread()); out.exists) {
+      y = add_partials<kRows>(y, m.partials + out.tile * n_k * out.kOfTile + out.within, n_k);
+      if (op.ending == EndingKind::kGate)
+        other = add_partials<kRows>(other, m.partials + out.partner * n_k * out.kOfTile + out.within, n_k);
+    }
+    tile0 += n_k;
+  } while (kRows != 1 && tile0 < k_tiles);
 
-  ring.refill(lane);
-  // Partial sums of every chunk of K have slots of their own where there is room (one row), else are added up between.
-  int chunk_slots = 0;
-  for (int i = 0; i < pass.n_segments; ++i) chunk_slots += (pass.segments[i].n_tiles + kWarps) * kOutputs;
-  float* partials = m.partials;
-#pragma unroll 1
-  for (int tile0 = 0; tile0 < k_tiles; tile0 += int(kStageTiles)) {
-    const int n_k = min(k_tiles - tile0, int(kStageTiles));
-    const bool last = tile0 + n_k == k_tiles;
-    if (kRows != 1 && tile0 != 0 && tile0 % fit == 0) {  // all have left the chunk before: the barrier after its sums
-      stage_tiles<kRows>(a, op, s, m, tile0, min(fit, k_tiles - tile0));
-      __syncthreads();
-    }
-    const int staged = kRows == 1 ? tile0 : tile0 % fit;
-    float* to = partials;
-#pragma unroll 1
-    for (int i = 0; i < pass.n_segments; ++i) {
-      const int n_tiles = pass.segments[i].n_tiles;
-      const bool holds_back = last && pass.closes && i + 1 == pass.n_segments;
-      const __half* x = m.x + staged * int(kTileCols) * kRows;
-      switch (pass.segments[i].format) {
-#define HC_X(e)                                                                                                    \
-  case Format::e:                                                                                                  \
-    multiply_run<Format::e, kRows>(ring, n_tiles, n_k, x,                                                          \
-                                   Format::e == Format::kQ6_K ? m.half_sums + staged * kRows * int(kHalfBlockSums) \
-                                                              : m.sums + staged * kRows * int(kBlockSums),         \
-                                   to, holds_back, warp, lane);                                                    \
-    break;
-        HC_CUDA_PACKED(HC_X)
-#undef HC_X
-        default: break;
-      }
-      to += (n_tiles + kWarps) * kOutputs;
-    }
-    if (kRows == 1) {
-      partials += chunk_slots;
-    } else if (!last) {
-      __syncthreads();
-      for (int o = threadIdx.x; o < pass.n_tiles * kOutputs; o += kThreads) {
-        const int tile = o / kOutputs;
-        const float before = tile0 == 0 ? 0.0f : m.totals[o];
-        m.totals[o] = add_partials<kRows>(before, partials, pass.tiles[tile], o % kOutputs, false,
-                                          segment_tiles(pass, tile) * n_k);
-      }
-      __syncthreads();
-    }
+  const Output<kRows> out(a, op, pass, this_thread());
+  if (!out.exists) return;
+  const StepTile& place = pass.tiles[out.tile];
+  const uint32_t r = place.row + out.r16();
+  const float scale = s.scales[out.row()];
+  y *= scale;
+  if (op.bias[place.part] != nullptr) y += __ldg(op.bias[place.part] + r);
+  if (op.ending == EndingKind::kGate) {
+    other *= scale;
+    if (op.bias[1] != nullptr) other += __ldg(op.bias[1] + r);
   }
-  fetched();
-  __syncthreads();
-
-  const int last_k = k_tiles - (k_tiles - 1) / int(kStageTiles) * int(kStageTiles);
-  const int n_chunks = (k_tiles + int(kStageTiles) - 1) / int(kStageTiles);
-#pragma unroll 1
-  for (int o = threadIdx.x; o < n_ends; o += kThreads) {
-    const StepTile& place = pass.tiles[o / kOutputs];
-    const uint32_t within = o % kOutputs, r16 = within / kRows, row = within % kRows, r = place.row + r16;
-    if (r16 >= place.n_rows || row >= a.n_rows) continue;
-    const float after = s.scales[row].after;
-    float y[2] = {0, 0};
-#pragma unroll 1
-    for (int i = 0; i <= int(gate); ++i) {
-      const int tile = o / kOutputs + (i == 0 ? 0 : pass.n_tiles / 2);
-      const StepTile& t = pass.tiles[tile];
-      const int n = segment_tiles(pass, tile);
-      float sum = 0;
-      if constexpr (kRows == 1) {
-#pragma unroll 1
-        for (int chunk = 0; chunk < n_chunks; ++chunk)
-          sum = add_partials<kRows>(sum, m.partials + chunk * chunk_slots, t, int(within), chunk + 1 == n_chunks,
-                                    n * (chunk + 1 == n_chunks ? last_k : int(kStageTiles)));
-      } else {
-        if (n_chunks > 1) sum = m.totals[tile * kOutputs + within];
-        sum = add_partials<kRows>(sum, m.partials, t, int(within), true, n * last_k);
-      }
-      sum *= after;
-      if (op.bias[t.part] != nullptr) sum += __ldg(op.bias[t.part] + t.row + r16);
-      if (i == 0)
-        y[0] = sum;
-      else
-        y[1] = sum;
-    }
-    if (op.add != kNoPlace) {
-      const float* from = a.planes + size_t(row) * a.plane + op.add + r;
-      add = await(o == int(threadIdx.x) ? add : look(from), from, s.dog);
-    }
-    end_output(a, op, place.part, r, row, y[0], y[1], add);
-  }
+  if (op.add != kNoPlace) add = await(add, out.added(a, op, pass), s.dog);
+  end_output(a, op, place.part, r, out.row(), y, other, add);
 }
 
 // ---- endings that norm whole rows of products
@@ -488,7 +392,7 @@ __device__ __forceinline__ void project_pass(const StepArgs& a, const StepOp& op
 template <int kRows, class Fetched>
 __device__ __forceinline__ void end_pass(const StepArgs& a, const StepOp& op, const StepPass& pass, BlockMemory& s,
                                          uint8_t* work, const Fetched& fetched) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = this_thread() / 32, lane = this_thread() % 32;
   const int n_pieces = int((op.cols + kTileCols - 1) / kTileCols) * kPiecesPerTile;
   const bool stores = op.ending == EndingKind::kStore;
   const float scale = stores ? op.scale : 1.0f;
@@ -496,33 +400,35 @@ __device__ __forceinline__ void end_pass(const StepArgs& a, const StepOp& op, co
   for (int row = 0; row < int(a.n_rows); ++row) {
     float squares = 0;
 #pragma unroll 1
-    for (int p = threadIdx.x; p < n_pieces; p += kThreads) {
+    for (int p = this_thread(); p < n_pieces; p += kThreads) {
       Pieces<1, 1> piece;
       piece.await(a, a.planes + size_t(row) * a.plane + op.in, 1, op.cols, p, n_pieces, s.dog, [] {});
       const float4 times_scale = {scale, scale, scale, scale};
       squares = add_squares(times(piece.v[0][0], {times_scale, times_scale}), squares);
     }
     __syncwarp();
-    leave_measure(s, row, squares, 0, warp, lane);
+    squares = warp_sum(squares);
+    if (lane == 0) s.squares[row * kWarps + warp] = squares;
   }
   __syncthreads();
   fetched();
   if (warp < int(a.n_rows)) {
-    float squares = s.measures[warp * kWarps + lane % kWarps].x;
+    float squares = s.squares[warp * kWarps + lane % kWarps];
 #pragma unroll
     for (int d = kWarps / 2; d != 0; d /= 2) squares += __shfl_xor_sync(~0u, squares, d);
-    if (lane == 0) s.scales[warp].after = rsqrtf(fmaf(squares, op.per_column, op.norm.eps));
+    if (lane == 0) s.scales[warp] = rsqrtf(fmaf(squares, op.per_column, op.norm.eps));
   }
   __syncthreads();
   const uint32_t n = pass.end - pass.begin;
-  for (uint32_t o = threadIdx.x; o < n * a.n_rows; o += kThreads) {
+  for (uint32_t o = this_thread(); o < n * a.n_rows; o += kThreads) {
     const uint32_t row = o / n, r = pass.begin + o % n;
-    float y = look(a.planes + size_t(row) * a.plane + op.in + r) * scale * s.scales[row].after;
+    float y = look(a.planes + size_t(row) * a.plane + op.in + r) * scale * s.scales[row];
     if (op.norm.weight != nullptr) y *= __ldg(op.norm.weight + r);
     if (!stores) y *= op.scale;
     if (op.add != kNoPlace) y += await(a.planes + size_t(row) * a.plane + op.add + r, s.dog);
     publish(a.planes + size_t(row) * a.plane + op.out[0] + r, op.out_scale * y);
   }
+  __syncthreads();
 }
 
 }  // namespace honeycrisp::backend::cuda

@@ -1,5 +1,5 @@
 // The persistent kernel: a whole step of up to eight generated rows in one launch, one block a multiprocessor. Blocks
-// never meet at a barrier of the grid; they exchange vectors by polling them (exchange.cuh), and each warp's weights
+// never meet at a barrier of the grid; they exchange vectors by polling them (exchange.cuh), and each block's weights
 // stream through shared memory across the ops (ring.cuh). What a block does is a list of passes (persistent_args.h).
 //
 // Only for compute capability 9.0; other devices run the step as a graph of kernels.
@@ -14,7 +14,7 @@ namespace honeycrisp::backend::cuda {
 __device__ __forceinline__ void poison_piece(const StepArgs& a, const BlockMemory& s, uint32_t pass) {
   const uint32_t first = blockIdx.x * a.poison_share + pass * s.poison_piece;
   const uint32_t end = min(min(first + s.poison_piece, (blockIdx.x + 1) * a.poison_share), a.poison_words);
-  for (uint32_t i = first + threadIdx.x; i < end; i += kThreads)
+  for (uint32_t i = first + this_thread(); i < end; i += kThreads)
     reinterpret_cast<uint4*>(a.other)[i] = make_uint4(kPoison, kPoison, kPoison, kPoison);
 }
 
@@ -40,26 +40,22 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_step(const __grid_cons
     asm volatile("cp.async.commit_group;" ::: "memory");
     way.finish_fetch(warp);
   }
-  if (threadIdx.x < kWarps * kRingSlots) {
-    barrier_begin(&s.barriers[threadIdx.x]);
-    barriers_begun();
-  }
+  if (threadIdx.x < kFoundItems * 2) s.items[threadIdx.x].ordinal = UINT32_MAX;
   if (threadIdx.x == 0) {
     s.dog.begin(a.failed, a.patience_ns);
     s.poison_piece = (a.poison_share + max(way.n, 1u) - 1) / max(way.n, 1u);
   }
   for (uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < a.n_arrivals; i += gridDim.x * kThreads)
     a.other_arrivals[i] = 0;
-  Ring ring(s.fetchers[warp], dynamic + warp * a.shared.ring, s.barriers + warp * kRingSlots, a.shared.ring,
-            a.spans + a.span_start[blockIdx.x * kWarps + warp], lane);
+  Ring ring{s.ring, dynamic, a.shared.ring};
+  ring.begin(a.stages + a.stage_start[blockIdx.x]);
   __syncthreads();
-  ring.refill(lane);
+  if (threadIdx.x == 0) ring.give_back(0);
   if (way.n == 0) poison_piece(a, s, 0);
 
   for (; way.at < way.n; ++way.at) {
-    __syncthreads();  // all have left the pass before
-    // Opaque, so that nothing derived from it is computed once for all passes and kept in local memory.
-    uint32_t work_at = kWarps * a.shared.ring;
+    const int warp = this_thread() / 32, lane = this_thread() % 32;
+    uint32_t work_at = a.shared.ring;
     asm volatile("" : "+r"(work_at));
     uint8_t* work = dynamic + work_at;
     const StepOp& op = way.op(s);
@@ -77,12 +73,15 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_step(const __grid_cons
     if (op.kind == StepOpKind::kProject) {
       project_pass<kRows>(a, op, pass, s, ring, work, meanwhile, fetched);
     } else if (op.kind == StepOpKind::kEnd) {
+      __syncthreads();
       meanwhile();
       end_pass<kRows>(a, op, pass, s, work, fetched);
     } else {
+      __syncthreads();  // all have left the partial sums of the pass before
       meanwhile();
       attend_op<kHeadDim>(a, op, s, work);
       fetched();
+      __syncthreads();
     }
   }
 #endif
@@ -114,7 +113,7 @@ int launch_step(const StepArgs& a, uint32_t n_blocks, Stream stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = n_blocks;
   config.blockDim = kThreads;
-  config.dynamicSmemBytes = size_t(kWarps) * a.shared.ring + a.shared.work;
+  config.dynamicSmemBytes = size_t(a.shared.ring) + a.shared.work;
   config.stream = stream;
   config.attrs = &together;
   config.numAttrs = 1;
