@@ -1,6 +1,6 @@
-// What the ops of the cpu backend have in common: an op is a few passes of the thread pool over independent items; a pass
-// begins when all items of the one before are done. Ops do not know threads; the executor hands them ranges of items in
-// any order.
+// What the ops of the cpu backend have in common: an op is a few passes of the thread pool over independent items; a
+// pass begins when all items of the one before are done. Ops do not know threads; the executor hands them ranges of
+// items in any order.
 #pragma once
 
 #include "backend/backend.h"

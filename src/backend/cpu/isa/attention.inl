@@ -34,7 +34,8 @@ template <int kQueries>
 struct GroupOf {
   static constexpr int kSize = kQueries;
 };
-/// Queries are taken in groups of kMostQueries, the rest in groups of 6, 4, 3, 2 and 1: calls body(GroupOf, first query).
+/// Queries are taken in groups of kMostQueries, the rest in groups of 6, 4, 3, 2 and 1: calls body(GroupOf, first
+/// query).
 template <int kQueries, class Body>
 HC_INLINE void for_query_groups(uint32_t query, uint32_t n, Body body) {
   for (; query + uint32_t(kQueries) <= n; query += uint32_t(kQueries)) body(GroupOf<kQueries>{}, query);
