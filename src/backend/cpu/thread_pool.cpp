@@ -94,7 +94,7 @@ void ThreadPool::work(uint32_t thread) {
     }
     last_call = gate >> 32;
     body_(context_, thread);
-    ran_.fetch_add(1, std::memory_order_relaxed);
+    ran_.fetch_add(1, std::memory_order_release);
     gate_.fetch_sub(1, std::memory_order_release);
     left_.fetch_add(1);
     left_.notify_one();
@@ -115,8 +115,9 @@ void ThreadPool::call(Body body, void* context, bool on_all) {
   if (!on_all) gate_.fetch_or(kClosed, std::memory_order_acq_rel);
   for (;;) {
     const uint32_t left = left_.load(std::memory_order_acquire);
-    const bool empty = (gate_.load(std::memory_order_acquire) & kInside) == 0;
-    if (empty && (!on_all || ran_.load(std::memory_order_relaxed) == threads_.size())) break;
+    // In this order: who has run is inside until it leaves, but who has not may come in between the two.
+    const bool all = !on_all || ran_.load(std::memory_order_acquire) == threads_.size();
+    if (all && (gate_.load(std::memory_order_acquire) & kInside) == 0) break;
     wait_for_change(left_, left, spins_);
   }
   gate_.fetch_or(kClosed, std::memory_order_acq_rel);
