@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <utility>
 
 namespace honeycrisp::backend::metal::soft::testing {
 namespace {
@@ -30,6 +31,14 @@ class MetalDevice : public ::testing::Test {
     e.set_buffer(from, 0, 1);
     e.set_value(kCount, 2);
     e.dispatch_threadgroups({3}, {32});
+  }
+  std::shared_ptr<CommandBuffer> run_add(const std::shared_ptr<Buffer>& to, const std::shared_ptr<Buffer>& from) {
+    const auto commands = device->new_command_buffer();
+    const auto e = commands->new_encoder(DispatchType::kConcurrent);
+    encode_add(*e, to, from);
+    e->end();
+    commands->commit();
+    return commands;
   }
   std::vector<Fault> faults() const {
     std::vector<Fault> f;
@@ -132,14 +141,7 @@ TEST_F(MetalDevice, waiting_for_completion_orders_untracked_buffers_too) {
   make({.check = true});
   x = device->new_buffer(kCount * 4, Hazards::kUntracked).value();
   std::fill_n(static_cast<float*>(x->contents()), kCount, 1.0f);
-  for (int i = 0; i < 2; ++i) {
-    const auto commands = device->new_command_buffer();
-    const auto e = commands->new_encoder(DispatchType::kConcurrent);
-    encode_add(*e, x, y);
-    e->end();
-    commands->commit();
-    commands->wait();
-  }
+  for (int i = 0; i < 2; ++i) run_add(x, y)->wait();
   EXPECT_EQ(faults(), Faults{});
   EXPECT_EQ(first(x), 5);
 }
@@ -162,6 +164,71 @@ TEST_F(MetalDevice, host_access_before_completion_is_reported) {
   commands->wait();
   EXPECT_EQ(first(x), 3);
   EXPECT_EQ(faults().size(), 2u);
+}
+
+TEST_F(MetalDevice, waiting_for_a_command_buffer_gives_back_what_earlier_ones_use) {
+  make({.check = true});
+  const auto z = buffer_of(*device, std::vector<float>(kCount, 3.0f));
+  run_add(x, y);
+  run_add(z, y)->wait();
+  EXPECT_EQ(first(x), 3);
+  EXPECT_EQ(first(z), 5);
+  EXPECT_EQ(faults(), Faults{});
+}
+
+TEST_F(MetalDevice, completion_orders_what_was_committed_later_not_what_was_encoded_later) {
+  make({.check = true});
+  x = device->new_buffer(kCount * 4, Hazards::kUntracked).value();
+  std::fill_n(static_cast<float*>(x->contents()), kCount, 1.0f);
+  const auto early = device->new_command_buffer();
+  const auto e = early->new_encoder(DispatchType::kConcurrent);
+  encode_add(*e, x, y);
+  e->end();
+  run_add(y, y)->wait();  // encoded after it, completed before it
+  early->commit();
+  run_add(x, y)->wait();
+  EXPECT_EQ(faults(), Faults{Fault::kMissingFence});
+}
+
+TEST_F(MetalDevice, what_is_encoded_after_the_commit_is_reported_and_left_out) {
+  for (const bool check : {false, true}) {
+    make({.check = check});
+    const auto commands = device->new_command_buffer();
+    const auto e = commands->new_encoder(DispatchType::kConcurrent);
+    encode_add(*e, x, y);
+    e->end();
+    commands->commit();
+    encode_add(*e, x, y);
+    commands->on_completed([](CommandBuffer&) { ADD_FAILURE(); });
+    encode_add(*commands->new_encoder(DispatchType::kConcurrent), x, y);
+    commands->wait();
+    EXPECT_TRUE(commands->result());
+    EXPECT_EQ(first(x), 3);
+    ASSERT_EQ(device->reports().size(), 3u);
+    EXPECT_EQ(device->reports()[0].detail, "a dispatch after the commit");
+    EXPECT_EQ(device->reports()[1].detail, "a completion handler after the commit");
+    EXPECT_EQ(device->reports()[2].detail, "an encoder after the commit");
+  }
+}
+
+TEST_F(MetalDevice, an_encoder_must_be_ended_before_the_commit) {
+  make({});
+  const auto commands = device->new_command_buffer();
+  const auto e = commands->new_encoder(DispatchType::kConcurrent);
+  encode_add(*e, x, y);
+  commands->commit();
+  commands->wait();
+  ASSERT_FALSE(commands->result());
+  EXPECT_EQ(commands->result().error().message, "committed with an encoder that was not ended");
+  EXPECT_EQ(first(x), 1);
+}
+
+TEST_F(MetalDevice, a_buffer_outlives_its_device) {
+  make({.check = true});
+  run_add(x, y);  // nobody learns of the completion
+  add.reset();
+  for (const std::weak_ptr<Device> gone = std::exchange(device, nullptr); !gone.expired();) usleep(1000);
+  EXPECT_EQ(first(x), 3);
 }
 
 TEST_F(MetalDevice, new_buffers_are_not_a_number_when_checking) {
@@ -216,9 +283,13 @@ TEST_F(MetalDevice, dispatches_that_lack_something_fail_their_command_buffer_onl
          e.set_value(kCount, 2);
          e.dispatch_threadgroups({1}, {32});
        }},
-      {"add: 2048 threads per threadgroup; 1 to 1024 are possible",
+      {"add: 2048 x 1 x 1 threads per threadgroup; 1 to 1024 are possible",
        [](MetalDevice& t, Encoder& e) { t.encode_add(e, t.x, t.y), e.dispatch_threadgroups({1}, {2048}); }},
       {"add: a grid of 0 x 1 x 1 threadgroups", [](MetalDevice&, Encoder& e) { e.dispatch_threadgroups({0}, {32}); }},
+      {"add: a grid of 1 x 134217728 x 1 threadgroups",  // 2^32 threads
+       [](MetalDevice&, Encoder& e) { e.dispatch_threadgroups({1, 1u << 27}, {1, 32}); }},
+      {"add: a grid of 4194304 x 4194304 x 1048576 threadgroups",  // 2^64
+       [](MetalDevice&, Encoder& e) { e.dispatch_threadgroups({1u << 22, 1u << 22, 1u << 20}, {32}); }},
       {"buffer(0): a view of 8 bytes at 380 of a buffer of 384 bytes",
        [](MetalDevice& t, Encoder& e) { e.set_buffer(t.x, 380, 0, 8); }},
       {"threadgroup(0) of 24 bytes: a multiple of 16, up to 32768, index up to 7",
@@ -236,11 +307,7 @@ TEST_F(MetalDevice, dispatches_that_lack_something_fail_their_command_buffer_onl
     EXPECT_EQ(commands->result().error().message, w.message);
   }
   device->clear_reports();
-  const auto commands = device->new_command_buffer();
-  const auto e = commands->new_encoder(DispatchType::kConcurrent);
-  encode_add(*e, x, y);
-  e->end();
-  commands->commit();
+  const auto commands = run_add(x, y);
   commands->wait();
   EXPECT_TRUE(commands->result());
   EXPECT_EQ(first(x), 3);
@@ -289,7 +356,11 @@ TEST_F(MetalDevice, handlers_run_once_in_order_before_wait_returns) {
       order.push_back(1);
       if (c.status() == Status::kCompleted) seen = first(x);  // the handler knows of the completion
     });
-    commands->on_completed([&](CommandBuffer&) { order.push_back(2); });
+    commands->on_completed([&](CommandBuffer& c) {
+      c.wait();  // of itself: does not block
+      usleep(20'000);
+      order.push_back(2);
+    });
     EXPECT_EQ(commands->status(), Status::kEncoding);
     commands->commit();
     commands->wait();
@@ -311,12 +382,7 @@ TEST_F(MetalDevice, memory_of_the_caller_is_used_in_place_and_released_once) {
   int released = 0;
   {
     const auto wrapped = device->wrap_memory(memory, page, [&] { ++released; }).value();
-    const auto commands = device->new_command_buffer();
-    const auto e = commands->new_encoder(DispatchType::kConcurrent);
-    encode_add(*e, wrapped, y);
-    e->end();
-    commands->commit();
-    commands->wait();
+    run_add(wrapped, y)->wait();
     EXPECT_EQ(*static_cast<float*>(memory), 6);
     EXPECT_EQ(released, 0);
   }

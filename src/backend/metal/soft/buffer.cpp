@@ -32,7 +32,7 @@ struct sigaction previous_action;
 /// A host access that `protect` closed. The faulting code is the caller's, which holds none of our locks.
 bool handle_fault(void* address, bool write, const void* pc) {
   Report report;
-  ReportLog* log = nullptr;
+  std::shared_ptr<ReportLog> log;
   {
     const std::lock_guard lock(registry_mutex);
     auto* at = static_cast<unsigned char*>(address);
@@ -101,7 +101,7 @@ void unmap_guarded(unsigned char* inside, size_t mapped) {
 
 }  // namespace
 
-Result<std::shared_ptr<Buffer>> Buffer::allocate(size_t bytes, Hazards hazards, ReportLog* checking) {
+Result<std::shared_ptr<Buffer>> Buffer::allocate(size_t bytes, Hazards hazards, std::shared_ptr<ReportLog> checking) {
   if (bytes == 0) return invalid("a buffer of 0 bytes");
   const size_t page = page_bytes();
   std::shared_ptr<Buffer> b(new Buffer);
@@ -120,7 +120,7 @@ Result<std::shared_ptr<Buffer>> Buffer::allocate(size_t bytes, Hazards hazards, 
     return Fail(ErrorCode::kOutOfMemory, fmt::format("a buffer of {} bytes: {}", bytes, std::strerror(errno)));
   if (checking) {
     std::memset(b->host_, 0xff, b->mapped_);
-    b->checking_ = checking;
+    b->checking_ = std::move(checking);
     install_handler();
     const std::lock_guard lock(registry_mutex);
     registry().push_back(b.get());

@@ -21,7 +21,7 @@ enum class Hazards : uint8_t { kTracked, kUntracked };
 class Buffer {
  public:
   /// Zeros, or, checking, NaN of every floating-point type: nothing may rely on what is not written.
-  static Result<std::shared_ptr<Buffer>> allocate(size_t bytes, Hazards, ReportLog* checking);
+  static Result<std::shared_ptr<Buffer>> allocate(size_t bytes, Hazards, std::shared_ptr<ReportLog> checking);
   /// The caller's memory, without a copy; page-aligned, whole pages. `release` is called when nothing uses it any more.
   /// Neither filled nor closed to the host.
   static Result<std::shared_ptr<Buffer>> wrap(void* memory, size_t bytes, std::function<void()> release, Hazards);
@@ -56,9 +56,9 @@ class Buffer {
   std::function<void()> release_;
   Hazards hazards_ = Hazards::kTracked;
   std::string label_;
-  ReportLog* checking_ = nullptr;
-  uint32_t readers_ = 0, writers_ = 0;  // command buffers not known to have completed; under the registry's mutex
-  int protection_ = 3;                  // PROT_READ | PROT_WRITE; of the host's mapping
+  std::shared_ptr<ReportLog> checking_;  // buffers may outlive their device
+  uint32_t readers_ = 0, writers_ = 0;   // command buffers not known to have completed; under the registry's mutex
+  int protection_ = 3;                   // PROT_READ | PROT_WRITE; of the host's mapping
 };
 
 }  // namespace honeycrisp::backend::metal::soft

@@ -305,7 +305,7 @@ bool Checker::ordered(const Side& before, const Side& now, bool untracked) const
   if (!p) return true;
   const EncoderOrder &theirs = *p->encoder, &ours = *dispatch_->encoder;
   if (theirs.id == ours.id) return before.interval != now.interval;
-  return !untracked || theirs.id <= ours.completed ||
+  return !untracked || theirs.commit <= ours.completed ||
          std::binary_search(ours.known.begin(), ours.known.end(), theirs.id);
 }
 

@@ -37,7 +37,8 @@ struct Binding {
 /// The encoders that an encoder comes after, for buffers that the device does not track.
 struct EncoderOrder {
   uint64_t id = 0;
-  uint64_t completed = 0;       // all up to this one had completed when the command buffer was committed
+  uint64_t commit = 0;          // number of its command buffer's commit
+  uint64_t completed = 0;       // commits up to this one were known to have completed then
   std::vector<uint64_t> known;  // sorted: those that fences order before it
 };
 

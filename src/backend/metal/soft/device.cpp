@@ -6,10 +6,20 @@
 #include <cstring>
 
 namespace honeycrisp::backend::metal::soft {
+namespace {
+
+/// UINT64_MAX if it is more than 2^64.
+uint64_t product_of(const Size& s) {
+  const uint64_t two = uint64_t(s.x) * s.y;
+  return s.z != 0 && two > UINT64_MAX / s.z ? UINT64_MAX : two * s.z;
+}
+
+}  // namespace
 
 // ---- device ----
 
-Device::Device(const DeviceOptions& options) : options_(options), log_(options.report_limit) {}
+Device::Device(const DeviceOptions& options)
+    : options_(options), log_(std::make_shared<ReportLog>(options.report_limit)) {}
 
 Device::~Device() {
   // The last command buffer may have held the device, and been dropped by the executor's own thread.
@@ -23,7 +33,7 @@ Result<std::shared_ptr<Device>> Device::create(const DeviceOptions& options) {
 }
 
 Result<std::shared_ptr<Buffer>> Device::new_buffer(size_t bytes, Hazards hazards) {
-  return Buffer::allocate(bytes, hazards, options_.check ? &log_ : nullptr);
+  return Buffer::allocate(bytes, hazards, options_.check ? log_ : nullptr);
 }
 
 Result<std::shared_ptr<Buffer>> Device::wrap_memory(void* memory, size_t bytes, std::function<void()> release,
@@ -91,27 +101,39 @@ CommandBuffer::CommandBuffer(std::shared_ptr<Device> device)
 std::shared_ptr<Encoder> CommandBuffer::new_encoder(DispatchType type) {
   auto order = std::make_shared<EncoderOrder>();
   order->id = device_->executor_->next_encoder();
-  state_->encoders.push_back(order);
+  if (encoding("an encoder")) {
+    state_->encoders.push_back(order);
+    ++state_->open_encoders;
+  }
   return std::shared_ptr<Encoder>(new Encoder(shared_from_this(), type, std::move(order)));
 }
 
 void CommandBuffer::on_completed(std::function<void(CommandBuffer&)> handler) {
-  state_->handlers.push_back(std::move(handler));
+  if (encoding("a completion handler")) state_->handlers.push_back(std::move(handler));
+}
+
+/// Metal's validation layer stops the process at a misuse; here it is reported, and fails what is not yet committed.
+bool CommandBuffer::encoding(const char* what) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->status == Status::kEncoding) return true;
+  }
+  device_->log_->add({Fault::kBinding, fmt::format("{} after the commit", what), {}, std::nullopt});
+  return false;
 }
 
 void CommandBuffer::fail(Error error) {
   const std::lock_guard lock(state_->mutex);
-  if (state_->result) state_->result = tl::unexpected(std::move(error));
+  if (state_->status == Status::kEncoding && state_->result) state_->result = tl::unexpected(std::move(error));
 }
 
 void CommandBuffer::commit() {
+  if (state_->open_encoders != 0) fail({ErrorCode::kInvalidInput, "committed with an encoder that was not ended"});
   {
     const std::lock_guard lock(state_->mutex);
     if (state_->status != Status::kEncoding) return;
     state_->status = Status::kCommitted;
   }
-  const uint64_t completed = device_->executor_->completed_encoder();
-  for (const auto& encoder : state_->encoders) encoder->completed = completed;
   std::map<std::shared_ptr<Buffer>, bool> uses;
   for (const Dispatch& d : state_->dispatches) {
     const KernelInfo& k = *d.pipeline->function.kernel;
@@ -132,7 +154,8 @@ void CommandBuffer::commit() {
 void CommandBuffer::wait() {
   std::unique_lock lock(state_->mutex);
   if (state_->status == Status::kEncoding) return;
-  state_->changed.wait(lock, [&] { return state_->status == Status::kCompleted || state_->status == Status::kError; });
+  const bool in_handler = device_->executor_->on_own_thread();
+  state_->changed.wait(lock, [&] { return state_->finished || (in_handler && state_->status >= Status::kCompleted); });
   lock.unlock();
   observe();
 }
@@ -143,7 +166,7 @@ Status CommandBuffer::status() {
     const std::lock_guard lock(state_->mutex);
     s = state_->status;
   }
-  if (s == Status::kCompleted || s == Status::kError) observe();
+  if (s >= Status::kCompleted) observe();
   return s;
 }
 
@@ -157,25 +180,15 @@ double CommandBuffer::seconds() {
   return state_->seconds;
 }
 
-void CommandBuffer::observe() {
-  std::vector<std::pair<std::shared_ptr<Buffer>, bool>> uses;
-  {
-    const std::lock_guard lock(state_->mutex);
-    if (state_->observed) return;
-    state_->observed = true;
-    uses.swap(state_->uses);
-  }
-  for (const auto& [buffer, written] : uses) buffer->end_use(written);
-  if (!state_->encoders.empty()) device_->executor_->set_completed_encoder(state_->encoders.back()->id);
-}
+void CommandBuffer::observe() { device_->executor_->observe(*state_); }
 
 // ---- encoder ----
 
 Encoder::Encoder(std::shared_ptr<CommandBuffer> commands, DispatchType type, std::shared_ptr<EncoderOrder> order)
     : commands_(std::move(commands)), type_(type), order_(std::move(order)) {}
 
-/// Metal's validation layer stops the process at a misuse; here the command buffer fails, and a report says why.
 bool Encoder::usable(const char* what) {
+  if (!commands_->encoding(what)) return false;
   if (!ended_) return true;
   commands_->fail({ErrorCode::kInvalidInput, fmt::format("{} after the end of the encoder", what)});
   return false;
@@ -218,11 +231,12 @@ void Encoder::set_threadgroup_memory(uint32_t bytes, uint32_t index) {
   next_.threadgroup_bytes[index] = bytes;
 }
 
+// Products that overflow are refused by record().
 void Encoder::dispatch_threadgroups(Size g, Size t) { record(g, {g.x * t.x, g.y * t.y, g.z * t.z}, t); }
 
 void Encoder::dispatch_threads(Size n, Size t) {
-  if (t.x == 0 || t.y == 0 || t.z == 0) return record({0, 0, 0}, n, t);
-  record({(n.x + t.x - 1) / t.x, (n.y + t.y - 1) / t.y, (n.z + t.z - 1) / t.z}, n, t);
+  const auto groups = [](uint32_t all, uint32_t of) { return of == 0 ? 0 : all / of + (all % of != 0 ? 1 : 0); };
+  record({groups(n.x, t.x), groups(n.y, t.y), groups(n.z, t.z)}, n, t);
 }
 
 void Encoder::record(Size groups, Size grid, Size threads) {
@@ -230,16 +244,18 @@ void Encoder::record(Size groups, Size grid, Size threads) {
   const auto refuse = [&](std::string why) {
     Report r{Fault::kBinding, why, {}, std::nullopt};
     if (next_.pipeline) r.place.kernel = next_.pipeline->function.kernel->name;
-    commands_->device_->log_.add(std::move(r));
+    commands_->device_->log_->add(std::move(r));
     commands_->fail({ErrorCode::kInvalidInput, std::move(why)});
   };
   if (!next_.pipeline) return refuse("a dispatch without a pipeline");
   const KernelInfo& k = *next_.pipeline->function.kernel;
-  const uint64_t count = uint64_t(threads.x) * threads.y * threads.z;
+  const uint64_t count = product_of(threads);
   if (count == 0 || count > kMaxThreads)
-    return refuse(fmt::format("{}: {} threads per threadgroup; 1 to {} are possible", k.name, count, kMaxThreads));
-  const uint64_t all = uint64_t(groups.x) * groups.y * groups.z;
-  if (all == 0 || all > UINT32_MAX || uint64_t(groups.x) * threads.x > UINT32_MAX)
+    return refuse(fmt::format("{}: {} x {} x {} threads per threadgroup; 1 to {} are possible", k.name, threads.x,
+                              threads.y, threads.z, kMaxThreads));
+  const uint64_t all = product_of(groups);
+  if (all == 0 || all > UINT32_MAX || uint64_t(groups.x) * threads.x > UINT32_MAX ||
+      uint64_t(groups.y) * threads.y > UINT32_MAX || uint64_t(groups.z) * threads.z > UINT32_MAX)
     return refuse(fmt::format("{}: a grid of {} x {} x {} threadgroups", k.name, groups.x, groups.y, groups.z));
   uint32_t memory = 0;
   for (const uint32_t bytes : next_.threadgroup_bytes) memory += bytes;
@@ -303,6 +319,10 @@ void Encoder::wait_for_fence(const Fence& fence) {
   order_->known.erase(std::unique(order_->known.begin(), order_->known.end()), order_->known.end());
 }
 
-void Encoder::end() { ended_ = true; }
+void Encoder::end() {
+  if (!usable("an end")) return;
+  ended_ = true;
+  --commands_->state_->open_encoders;
+}
 
 }  // namespace honeycrisp::backend::metal::soft

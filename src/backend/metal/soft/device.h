@@ -74,10 +74,10 @@ class Device : public std::enable_shared_from_this<Device> {
   std::shared_ptr<CommandBuffer> new_command_buffer();
   std::shared_ptr<Fence> new_fence() { return std::make_shared<Fence>(); }
 
-  std::vector<Report> reports() const { return log_.all(); }
+  std::vector<Report> reports() const { return log_->all(); }
   /// All that was met, repetitions and what exceeds the limit included.
-  uint64_t faults_met() const { return log_.met(); }
-  void clear_reports() { log_.clear(); }
+  uint64_t faults_met() const { return log_->met(); }
+  void clear_reports() { log_->clear(); }
 
  private:
   friend class CommandBuffer;
@@ -85,7 +85,7 @@ class Device : public std::enable_shared_from_this<Device> {
   explicit Device(const DeviceOptions&);
 
   DeviceOptions options_;
-  ReportLog log_;
+  std::shared_ptr<ReportLog> log_;
   std::unique_ptr<Executor> executor_;
 };
 
@@ -96,10 +96,13 @@ enum class Status : uint8_t { kEncoding, kCommitted, kCompleted, kError };
 class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
  public:
   std::shared_ptr<Encoder> new_encoder(DispatchType);
-  /// Called on the device's thread after the last dispatch, in order of adding. Before commit only.
+  /// Called on the device's thread after the last dispatch, in order of adding. Before commit only; later ones are
+  /// reported and not called.
   void on_completed(std::function<void(CommandBuffer&)>);
+  /// Every encoder must have been ended. Nothing can be encoded afterwards: what is tried is reported.
   void commit();
-  /// Until completed and all handlers have returned; from then on the host may touch what was written.
+  /// Until completed and all handlers have returned; from then on the host may touch what this and the command buffers
+  /// committed before it wrote. A handler does not wait for itself.
   void wait();
   Status status();
   /// What went wrong while encoding or running; the dispatches after it did not run.
@@ -114,6 +117,7 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   explicit CommandBuffer(std::shared_ptr<Device>);
   void observe();  // the host knows of the completion
   void fail(Error);
+  bool encoding(const char* what);  // else what is tried is reported
 
   std::shared_ptr<Device> device_;
   struct State;

@@ -51,22 +51,23 @@ bool run_group(Worker& worker, const Dispatch& d, uint32_t group, uint32_t shuff
 
 }  // namespace
 
-Result<std::unique_ptr<Executor>> Executor::create(const DeviceOptions& options, ReportLog& log) {
-  std::unique_ptr<Executor> e(new Executor(options, log));
+Result<std::unique_ptr<Executor>> Executor::create(const DeviceOptions& options, std::shared_ptr<ReportLog> log) {
+  std::unique_ptr<Executor> e(new Executor(options, std::move(log)));
   for (uint32_t i = 0; i < e->pool_.size(); ++i) {
-    e->workers_.push_back(Worker::create());
-    e->reporters_.emplace_back(log);
+    e->workers_.push_back(Worker::create(options.check));
+    e->reporters_.emplace_back(*e->log_);
     if (!e->workers_.back())
-      return Fail(ErrorCode::kOutOfMemory, "no address space for the stacks of the software Metal device");
+      return Fail(ErrorCode::kOutOfMemory,
+                  "no address space for the stacks of the software Metal device; give it fewer threads");
   }
-  if (options.check) e->checker_ = std::make_unique<Checker>(log);
+  if (options.check) e->checker_ = std::make_unique<Checker>(*e->log_);
   e->thread_ = std::thread([self = e.get()] { self->serve(); });
   return e;
 }
 
-Executor::Executor(const DeviceOptions& options, ReportLog& log)
+Executor::Executor(const DeviceOptions& options, std::shared_ptr<ReportLog> log)
     : options_(options),
-      log_(log),
+      log_(std::move(log)),
       pool_(options.check     ? 1
             : options.threads ? options.threads
                               : usable_cores()),
@@ -83,6 +84,13 @@ Executor::~Executor() {
 
 void Executor::submit(std::shared_ptr<CommandBuffer> commands) {
   const std::lock_guard lock(mutex_);
+  const auto& state = commands->state_;
+  state->number = ++commits_;
+  for (const auto& encoder : state->encoders) {
+    encoder->commit = state->number;
+    encoder->completed = completed_;
+  }
+  if (options_.check) unobserved_.push_back(state);
   queue_.push_back(std::move(commands));
   changed_.notify_all();
 }
@@ -92,14 +100,17 @@ uint64_t Executor::next_encoder() {
   return ++encoders_;
 }
 
-uint64_t Executor::completed_encoder() {
-  const std::lock_guard lock(mutex_);
-  return completed_;
-}
-
-void Executor::set_completed_encoder(uint64_t number) {
-  const std::lock_guard lock(mutex_);
-  completed_ = std::max(completed_, number);
+void Executor::observe(const CommandBuffer::State& state) {
+  std::vector<std::shared_ptr<CommandBuffer::State>> observed;
+  {
+    const std::lock_guard lock(mutex_);
+    completed_ = std::max(completed_, state.number);
+    for (; !unobserved_.empty() && unobserved_.front()->number <= state.number; unobserved_.pop_front())
+      observed.push_back(std::move(unobserved_.front()));
+  }
+  for (const auto& s : observed)
+    for (const auto& [weak, written] : s->uses)
+      if (const auto buffer = weak.lock()) buffer->end_use(written);
 }
 
 void Executor::serve() {
@@ -115,22 +126,21 @@ void Executor::serve() {
     CommandBuffer::State& state = *commands->state_;
     const auto start = std::chrono::steady_clock::now();
     Result<void> result = state.result ? run(state.dispatches) : state.result;
-    state.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (!state.handlers.empty()) commands->observe();
-    for (const auto& handler : state.handlers) {
-      {
-        const std::lock_guard lock(state.mutex);
-        state.result = result;
-        state.status = result ? Status::kCompleted : Status::kError;
-      }
-      handler(*commands);
-    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     {
       const std::lock_guard lock(state.mutex);
+      state.seconds = seconds;
       state.result = std::move(result);
       state.status = state.result ? Status::kCompleted : Status::kError;
-      state.dispatches.clear();
-      state.handlers.clear();
+    }
+    if (!state.handlers.empty()) commands->observe();
+    for (const auto& handler : state.handlers) handler(*commands);
+    // Not under the mutex: what they hold may call back as it goes.
+    state.dispatches.clear();
+    state.handlers.clear();
+    {
+      const std::lock_guard lock(state.mutex);
+      state.finished = true;
       state.changed.notify_all();
     }
   }
@@ -148,7 +158,7 @@ Result<void> Executor::run(const std::vector<Dispatch>& all) {
 }
 
 Error Executor::abandoned(const Dispatch& d) {
-  const std::vector<Report> reports = log_.all();
+  const std::vector<Report> reports = log_->all();
   std::string why = "a fault that was reported before";
   for (const Report& r : reports)
     if (r.place.kernel == d.pipeline->function.kernel->name) why = to_string(r);
@@ -202,6 +212,12 @@ Result<void> Executor::run_checked(const std::vector<Dispatch>& all) {
     if (options_.seed == 0) return;
     for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[uint64_t(random()) * i >> 32]);
   };
+  for (const Dispatch& d : all)
+    for (uint32_t i = 0; i < kMaxBuffers; ++i)
+      if (d.bindings[i].buffer && !d.bindings[i].buffer->device_address(i))
+        return Fail(ErrorCode::kOutOfMemory,
+                    fmt::format("{}: no address space for a mapping of buffer({}), {} bytes",
+                                d.pipeline->function.kernel->name, i, d.bindings[i].buffer->length()));
   Result<void> result;
   checker_->begin_commands(all);
   for (size_t begin = 0, end; begin < all.size(); begin = end) {

@@ -21,25 +21,27 @@ struct CommandBuffer::State {
   std::vector<Dispatch> dispatches;
   std::vector<std::shared_ptr<EncoderOrder>> encoders;
   std::vector<std::function<void(CommandBuffer&)>> handlers;
-  std::vector<std::pair<std::shared_ptr<Buffer>, bool>> uses;  // and whether it is written
-  bool observed = false;
+  std::vector<std::pair<std::weak_ptr<Buffer>, bool>> uses;  // checking: until observed; and whether it is written
+  uint32_t open_encoders = 0;
+  uint64_t number = 0;    // of the commit
+  bool finished = false;  // and the handlers have returned
   double seconds = 0;
 };
 
 class Executor {
  public:
-  static Result<std::unique_ptr<Executor>> create(const DeviceOptions&, ReportLog&);
+  static Result<std::unique_ptr<Executor>> create(const DeviceOptions&, std::shared_ptr<ReportLog>);
   ~Executor();
 
   bool on_own_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
   void submit(std::shared_ptr<CommandBuffer>);
-  /// Numbers of encoders, ascending; those up to completed_encoder() are known to the host to have completed.
   uint64_t next_encoder();
-  uint64_t completed_encoder();
-  void set_completed_encoder(uint64_t);
+  /// The host knows that a command buffer has completed, and so all that were committed before it: their buffers are
+  /// the host's again.
+  void observe(const CommandBuffer::State&);
 
  private:
-  Executor(const DeviceOptions&, ReportLog&);
+  Executor(const DeviceOptions&, std::shared_ptr<ReportLog>);
   void serve();
   Result<void> run(const std::vector<Dispatch>&);
   Result<void> run_at_once(std::span<const Dispatch>);
@@ -47,7 +49,7 @@ class Executor {
   Error abandoned(const Dispatch&);
 
   const DeviceOptions options_;
-  ReportLog& log_;
+  const std::shared_ptr<ReportLog> log_;
   cpu::ThreadPool pool_;
   std::vector<std::unique_ptr<Worker>> workers_;  // of the pool's threads
   std::vector<FaultReporter> reporters_;
@@ -57,7 +59,8 @@ class Executor {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<CommandBuffer>> queue_;
-  uint64_t encoders_ = 0, completed_ = 0;
+  std::deque<std::shared_ptr<CommandBuffer::State>> unobserved_;  // checking: what was committed, in order
+  uint64_t encoders_ = 0, commits_ = 0, completed_ = 0;           // completed_: number of the last commit known to have
   bool stop_ = false;
   std::thread thread_;
 };

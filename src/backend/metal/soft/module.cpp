@@ -33,7 +33,7 @@ namespace {
 using soft::AccessKind;
 
 SOFT_INLINE void access(const void* p, size_t bytes, AccessKind kind, const void* pc) {
-  if (!armed) return;
+  if (!armed || bytes == 0) return;
   soft::Group* g = soft::current_group();
   // the region of stacks: memory of the thread itself
   if (reinterpret_cast<uintptr_t>(p) - reinterpret_cast<uintptr_t>(g) < soft::kRegionBytes) return;

@@ -69,7 +69,7 @@ const Runtime Worker::kRuntime = {
         },
 };
 
-std::unique_ptr<Worker> Worker::create() {
+std::unique_ptr<Worker> Worker::create(bool guard_every_lane) {
   // twice the size, so that an aligned half can be had; what is not touched costs nothing
   void* raw = mmap(nullptr, 2 * kRegionBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) return nullptr;
@@ -82,8 +82,9 @@ std::unique_ptr<Worker> Worker::create() {
   auto* base = reinterpret_cast<unsigned char*>(region);
   bool ok = mprotect(base, kStateBytes, PROT_READ | PROT_WRITE) == 0;
   for (uint32_t i = 0; i < kMaxThreads && ok; ++i) {
-    unsigned char* stack = base + kStateBytes + i * kStackBytes;  // its lowest page stays a guard
-    ok = mprotect(stack + kGuardBytes, kStackBytes - kGuardBytes, PROT_READ | PROT_WRITE) == 0;
+    unsigned char* stack = base + kStateBytes + i * kStackBytes;
+    const size_t guard = guard_every_lane || i % kLanes == 0 ? kGuardBytes : 0;
+    ok = mprotect(stack + guard, kStackBytes - guard, PROT_READ | PROT_WRITE) == 0;
     // Staggered, or the tops of all stacks would compete for the same cache lines.
     void** top = reinterpret_cast<void**>(stack + kStackBytes - 64 - (i % 16) * 320);
     if (ok) *top = reinterpret_cast<void*>(&honeycrisp_metal_fiber_start);

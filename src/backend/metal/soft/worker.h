@@ -10,8 +10,8 @@
 
 namespace honeycrisp::backend::metal::soft {
 
-/// Told of what happens in a threadgroup. Every function but `access`, `placed` and `group_barrier` reports a fault
-/// after which the threadgroup is abandoned.
+/// Told of what happens in a threadgroup. Every function but `access`, `placed`, `group_barrier` and `inactive_lane`
+/// reports a fault after which the threadgroup is abandoned.
 class Watcher {
  public:
   virtual ~Watcher() = default;
@@ -31,8 +31,10 @@ extern "C" void honeycrisp_metal_fiber_body();
 
 class Worker {
  public:
-  /// Null if the memory cannot be reserved.
-  static std::unique_ptr<Worker> create();
+  /// Null if the memory cannot be reserved. `guard_every_lane`: a page that cannot be touched below each stack, which
+  /// makes two mappings of each; a process may have 65,530, too few for the workers of a large machine. Without it only
+  /// the lowest stack of a simdgroup has one.
+  static std::unique_ptr<Worker> create(bool guard_every_lane);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;

@@ -92,7 +92,8 @@ def check(path, scan, clang):
         unit = os.path.join(folder, "unit.cl")
         scanned = subprocess.run([scan, "strict", path, unit], capture_output=True, text=True, check=False)
         if scanned.returncode != 0:
-            return [re.sub(r"^(\S+:\d+): ", r"\1: error: ", line) for line in scanned.stderr.splitlines()]
+            lines = [re.sub(r"^(\S+:\d+): ", r"\1: error: ", line) for line in scanned.stderr.splitlines()]
+            return lines or [f"{path}:1: error: {scan} ended with {scanned.returncode}"]
         # one run gives both the messages and the tree; with errors the tree is of no use
         done = subprocess.run([clang, *FLAGS, "-Xclang", "-ast-dump=json", unit], capture_output=True, text=True, check=False)
     lines = [line for line in done.stderr.splitlines() if re.search(r"\b(fatal )?error: ", line)]
