@@ -21,6 +21,7 @@ constexpr auto kSinRatio = ratios(1), kCosRatio = ratios(-1);
 // Reduction to |r| ≤ π/4 by π/2 in three parts, of which the first two have 30 bits so that n times them is exact; then
 // Taylor's series, whose next terms are below 5e-17.
 CosSin cos_sin(double angle) {
+  if (std::fabs(angle) > kLargestAngle) return {std::cos(angle), std::sin(angle)};
   const double n = std::nearbyint(angle * 0x1.45f306dc9c883p-1);
   const double r = ((angle - n * 0x1.921fb54000000p+0) - n * 0x1.10b4611800000p-30) - n * 0x1.313198a2e0370p-61;
   const double x = r * r;

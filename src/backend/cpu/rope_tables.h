@@ -10,10 +10,12 @@
 
 namespace honeycrisp::backend::cpu {
 
-/// Within 2e-16 for angles below 2^22: contexts of four million positions.
 struct CosSin {
   double cos, sin;
 };
+/// Within 2.5e-16 up to kLargestAngle: contexts of four million positions. Beyond, where only a file's own frequencies
+/// can lead, it is the C library's.
+inline constexpr double kLargestAngle = 0x1p22;
 CosSin cos_sin(double angle);
 
 class RopeTables {

@@ -42,5 +42,14 @@ TEST(CosSin, are_as_near_as_f64_allows) {
   }
 }
 
+// A file may divide frequencies by as little as 1e-38.
+TEST(CosSin, of_angles_out_of_all_proportion_are_cos_and_sin) {
+  for (double angle : {kLargestAngle + 1, 1e8, 1e15, 1e20, 1e44, 1e300}) {
+    const CosSin turn = cos_sin(angle);
+    EXPECT_NEAR(turn.cos, std::cos(angle), 3e-16) << angle;
+    EXPECT_NEAR(turn.sin, std::sin(angle), 3e-16) << angle;
+  }
+}
+
 }  // namespace
 }  // namespace honeycrisp::backend::cpu
