@@ -1,4 +1,5 @@
 // Sixteen lanes as four 128-bit registers: Advanced SIMD of every 64-bit ARM.
+#define HC_NEON  // which the scalar body, compiled for the same processors, does not use
 /// Queries that attention sums up together: four registers each, of 32.
 constexpr int kMostQueries = 4;
 /// Sums that attention has in registers at the same time.

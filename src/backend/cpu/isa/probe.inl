@@ -7,7 +7,7 @@ constexpr size_t kReadBytes = 32;
 #else
 constexpr size_t kReadBytes = 16;
 #endif
-typedef uint64_t Words __attribute__((vector_size(kReadBytes)));
+typedef uint64_t Words __attribute__((vector_size(kReadBytes), may_alias));
 
 /// Σ of the bytes' 64-bit words, n a multiple of 256: as fast as memory gives them.
 static uint64_t read_stream(const uint8_t* p, size_t n) {
@@ -39,6 +39,25 @@ constexpr uint64_t kPeakMultiplyAdds = 32;
 HC_INLINE PeakSum peak_step(PeakSum sum, PeakSum a, PeakSum b) {
   return _mm256_add_epi16(sum, _mm256_maddubs_epi16(a, b));
 }
+#elif defined(HC_NEON)
+typedef int32x4_t PeakSum;
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+constexpr uint64_t kPeakMultiplyAdds = 32;
+HC_INLINE PeakSum peak_step(PeakSum sum, PeakSum a, PeakSum b) {
+  return vmmlaq_s32(sum, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
+}
+#elif defined(__ARM_FEATURE_DOTPROD)
+constexpr uint64_t kPeakMultiplyAdds = 16;
+HC_INLINE PeakSum peak_step(PeakSum sum, PeakSum a, PeakSum b) {
+  return vdotq_s32(sum, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
+}
+#else
+constexpr uint64_t kPeakMultiplyAdds = 8;
+HC_INLINE PeakSum peak_step(PeakSum sum, PeakSum a, PeakSum b) {
+  const int8x8_t x = vget_low_s8(vreinterpretq_s8_s32(a)), y = vget_low_s8(vreinterpretq_s8_s32(b));
+  return vreinterpretq_s32_s16(vmlal_s8(vreinterpretq_s16_s32(sum), x, y));
+}
+#endif
 #else
 typedef int32_t PeakSum __attribute__((vector_size(16)));
 constexpr uint64_t kPeakMultiplyAdds = 4;
@@ -51,6 +70,8 @@ HC_INLINE PeakSum hidden(PeakSum x) {
   asm volatile("" : "+v"(x));
 #elif defined(__AVX2__)
   asm volatile("" : "+x"(x));
+#elif defined(HC_NEON)
+  asm volatile("" : "+w"(x));
 #else
   asm volatile("" : "+m"(x));
 #endif
