@@ -214,7 +214,7 @@ class DecoderBits : public ::testing::TestWithParam<size_t> {
 
 TEST_P(DecoderBits, are_the_same_on_every_machine) {
   for (size_t type = 0; type < std::size(kCacheTypes); ++type) {
-    if (decoder_.bits[type] == 0) continue;  // narrow heads
+    if (decoder_.bits[type] == 0) continue;
     for (const Isa* isa : available_isas())
       expect(
           all_logits(*make(tiny_, *isa, 2, kCacheTypes[type], kMostRows), tiny_.program, decoder_.positions, kMostRows),
