@@ -18,14 +18,15 @@ struct ModelOptions {
   std::optional<std::string> model;  // -m
   std::string backend = "auto";
   std::string kv_type = "f16";
+  bool fast_activations = false;
   int64_t context = 0;  // 0: not given
   int64_t threads = 0;
   bool no_mmap = false;
   bool verbose = false;
 };
 
-void add_model_option(CommandLine& line, ModelOptions& options);  // -m, where the default model stands in for it
-void add_backend_option(CommandLine& line, ModelOptions& options);
+void add_model_option(CommandLine& line, ModelOptions& options);    // -m, where the default model stands in for it
+void add_backend_option(CommandLine& line, ModelOptions& options);  // and how exactly it computes
 void add_kv_type_option(CommandLine& line, ModelOptions& options);
 void add_context_option(CommandLine& line, ModelOptions& options);
 void add_loading_options(CommandLine& line, ModelOptions& options);  // threads, mmap, verbose

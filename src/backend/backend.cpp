@@ -26,6 +26,12 @@ uint64_t cache_bytes(CacheType type, uint64_t elements) {
   return elements / info(type).block_elements * info(type).block_bytes;
 }
 
+Result<void> check_exact_activations(Activations activations, std::string_view backend) {
+  if (activations == Activations::k14Bit) return {};
+  return unsupported("fast activations are of the cpu backend alone, and {} has none (choose cpu, or leave them out)",
+                     backend);
+}
+
 Result<void> check_cache_type(const program::Program& program, CacheType type) {
   const uint32_t block = info(type).block_elements;
   for (const program::CachePool& pool : program.pools)

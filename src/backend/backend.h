@@ -29,6 +29,13 @@ uint64_t cache_bytes(CacheType type, uint64_t elements);
 /// Whether every pool's heads are whole blocks of the type; the error names the sizes.
 Result<void> check_cache_type(const program::Program& program, CacheType type);
 
+/// How a backend that multiplies quantized weights as integers rounds the activations: to 14 bits per block of 32,
+/// which leaves the answers as they are with f32, or to 8 bits, which is quicker for prompts and costs as much as many
+/// a quantization of weights. A property of everything that an executor computes.
+enum class Activations : uint8_t { k14Bit, k8Bit };
+/// For backends that have no 8-bit activations; the error names the backend.
+Result<void> check_exact_activations(Activations activations, std::string_view backend);
+
 /// One position to compute.
 struct Row {
   int32_t token = 0;      // 0 ≤ token < vocabulary: checked by the engine
@@ -56,6 +63,7 @@ struct Batch {
 
 struct CompileOptions {
   CacheType cache_type = CacheType::kF16;
+  Activations activations = Activations::k14Bit;
   uint32_t threads = 0;                                         // 0: the backend's default
   uint32_t max_rows = 512;                                      // most rows of a Batch
   uint32_t max_positions = 0;                                   // context length

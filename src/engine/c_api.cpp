@@ -82,6 +82,7 @@ const char* hc_version(void) { return HONEYCRISP_VERSION; }
 hc_engine_options hc_engine_options_default(void) {
   const honeycrisp::EngineOptions options;
   hc_engine_options result = {};
+  result.fast_activations = options.fast_activations;
   result.context = options.context;
   result.threads = options.threads;
   result.chunk = options.chunk;
@@ -102,6 +103,7 @@ hc_status hc_engine_load(const char* path, const hc_engine_options* options, hc_
       if (options->kv_type != nullptr) {
         HC_ASSIGN(chosen.kv_type, honeycrisp::parse_kv_type(options->kv_type));
       }
+      chosen.fast_activations = options->fast_activations;
       chosen.context = options->context;
       chosen.threads = options->threads;
       chosen.chunk = options->chunk;

@@ -125,6 +125,7 @@ Result<std::shared_ptr<Engine>> Engine::load(const std::string& path, EngineOpti
   HC_ASSIGN(const backend::Choice choice,
             inside(path, backend::choose_backend(options.backend, model.program,
                                                  {.cache_type = engine::cache_type(options.kv_type),
+                                                  .activations = engine::activations(options),
                                                   .threads = options.threads,
                                                   .max_rows = options.chunk})));
   if (!choice.passed_over.empty()) log_warning("{}; it runs on {}", choice.passed_over, choice.backend->name());
@@ -154,6 +155,7 @@ struct EngineFactory {
     HC_ASSIGN(impl->executor,
               impl->parts.backend->compile(
                   program, {.cache_type = engine::cache_type(options.kv_type),
+                            .activations = engine::activations(options),
                             .threads = options.threads,
                             .max_rows = options.chunk,
                             .max_positions = context,

@@ -39,6 +39,10 @@ Need session_need(const program::Program& program, backend::CacheType type, cons
 
 }  // namespace
 
+backend::Activations activations(const EngineOptions& options) {
+  return options.fast_activations ? backend::Activations::k8Bit : backend::Activations::k14Bit;
+}
+
 backend::CacheType cache_type(KvType type) {
   switch (type) {
     case KvType::kF16: return backend::CacheType::kF16;

@@ -10,6 +10,7 @@
 namespace honeycrisp::engine {
 
 backend::CacheType cache_type(KvType type);
+backend::Activations activations(const EngineOptions& options);
 
 /// Limits of the cache for a context that is resolved. Errors: an option out of range (named), a session that cannot
 /// fit into kv_memory_limit or into the machine's memory (`machine_bytes`, 0: unknown), with the numbers.

@@ -68,6 +68,19 @@ class Bench(Case):
         self.assertIn("No times per op: reference", text)
         self.assertNotIn("pp0", text)
 
+    def test_fast_activations_are_said(self):
+        quantized = ("--backend", "cpu", "-m", str(DATA / "families" / "gptoss-mxfp4.gguf"), "--ops")
+        for options, said in ((("--fast-activations",), True), ((), False)):
+            report = self.report(*quantized, *options)
+            kernels = " ".join(op["kernel"] for op in report["tests"][0]["ops"])
+            self.assertEqual("8-bit activations" in report["backend"], said)
+            self.assertEqual(".a8." in kernels, said, kernels)
+
+    def test_a_backend_without_fast_activations_refuses_them(self):
+        message = self.fail_with(1, "bench", "-m", MODEL, "--backend", "reference", "--fast-activations")
+        self.assertIn("reference", message)
+        self.assertIn("fast activations", message)
+
     def test_wrong_usage(self):
         self.assertIn("nothing to measure", self.fail_with(2, "bench", "-m", MODEL, "-p", "0", "-n", "0"))
         for options in (("-r", "0"), ("-s", "0"), ("-p", "-1"), ("-n", "x")):

@@ -30,6 +30,15 @@ class Logits(Case):
             for threads in ("1", "2"):
                 self.assertEqual(self.logits("--chunk", chunk, "--threads", threads), whole, (chunk, threads))
 
+    def test_fast_activations_are_a_property_of_the_whole_run(self):
+        quantized = ("--backend", "cpu", "-m", str(DATA / "families" / "gptoss-mxfp4.gguf"))
+        tokens = self.write("tokens", " ".join(str(id) for id in range(3, 25)))
+        fast = self.logits(*quantized, "--fast-activations", tokens=tokens)
+        self.assertTrue(fast != self.logits(*quantized, tokens=tokens))
+        for chunk in ("1", "7", "512"):
+            ours = self.logits(*quantized, "--fast-activations", "--chunk", chunk, tokens=tokens)
+            self.assertTrue(ours == fast, chunk)
+
     def test_logits_that_are_not_finite_are_written_and_told(self):
         with open(MODEL, "rb") as file:
             content = file.read()

@@ -36,6 +36,12 @@ int main(int argc, char** argv) {
   CHECK(hc_engine_load(argv[1], &options, &engine, &error) == HC_INVALID_INPUT);
   CHECK(strstr(error.message, "state_checkpoints") != NULL);
   options.state_checkpoints = 2;
+  options.backend = "reference";
+  options.fast_activations = true;
+  CHECK(hc_engine_load(argv[1], &options, &engine, &error) == HC_UNSUPPORTED);
+  CHECK(strstr(error.message, "fast activations") != NULL);
+  options.backend = NULL;
+  options.fast_activations = false;
   options.rollback = 16;
   options.mmap = false;
   int progress_calls = 0;

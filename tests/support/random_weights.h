@@ -5,6 +5,7 @@
 #include "quant/dequantize.h"
 
 #include <cstring>
+#include <optional>
 #include <vector>
 
 namespace honeycrisp::test_support {
@@ -30,9 +31,9 @@ class Random {
   uint64_t state_;
 };
 
-/// Random codes; scales near 1/64 so that weights are about 1.
+/// Random codes, or all bytes `fill`; scales near 1/64 so that weights are about 1.
 template <quant::Format F>
-void random_block(Random& random, std::byte* out) {
+void random_block(Random& random, std::optional<uint8_t> fill, std::byte* out) {
   using Block = typename quant::Traits<F>::Block;
   Block b;
   if constexpr (std::is_same_v<Block, float>) {
@@ -44,7 +45,7 @@ void random_block(Random& random, std::byte* out) {
     b = Block(random.bits());
   } else {
     auto* bytes = reinterpret_cast<uint8_t*>(&b);
-    for (size_t i = 0; i < sizeof b; ++i) bytes[i] = uint8_t(random.bits());
+    for (size_t i = 0; i < sizeof b; ++i) bytes[i] = fill ? *fill : uint8_t(random.bits());
     const uint16_t scale = f32_to_f16(random.uniform(0.01f, 0.03f));
     if constexpr (requires { b.d = uint16_t{}; } && !requires { b.d[0]; }) b.d = scale;
     if constexpr (requires { b.dmin; }) b.dmin = scale;
@@ -58,13 +59,14 @@ void random_block(Random& random, std::byte* out) {
   std::memcpy(out, &b, sizeof b);
 }
 
-inline std::vector<std::byte> random_weights(Random& random, quant::Format format, uint64_t elements) {
+inline std::vector<std::byte> random_weights(Random& random, quant::Format format, uint64_t elements,
+                                             std::optional<uint8_t> fill = std::nullopt) {
   const auto& info = quant::info(format);
   std::vector<std::byte> bytes(quant::row_bytes(format, elements));
   for (size_t at = 0; at < bytes.size(); at += info.block_bytes) {
     switch (format) {
 #define HC_X(name, id, text, n, size) \
-  case quant::Format::name: random_block<quant::Format::name>(random, bytes.data() + at); break;
+  case quant::Format::name: random_block<quant::Format::name>(random, fill, bytes.data() + at); break;
       HC_FORMATS(HC_X)
 #undef HC_X
     }

@@ -27,6 +27,7 @@ Result<void> run(const InspectArguments& arguments) {
   InspectOptions options;
   options.backend = arguments.model.backend;
   options.cache_type = cache_type(arguments.model.kv_type);
+  if (arguments.model.fast_activations) options.activations = backend::Activations::k8Bit;
   options.context = uint32_t(arguments.model.context);
   options.threads = uint32_t(arguments.model.threads);
   HC_ASSIGN(const InspectReport report, inspect_file(path, options));

@@ -83,6 +83,7 @@ Result<backend::Choice> choose_backend(const program::Program& program, const In
                                        uint32_t context) {
   backend::CompileOptions compile;
   compile.cache_type = options.cache_type;
+  compile.activations = options.activations;
   compile.threads = options.threads;
   compile.max_rows = kChunkRows;
   compile.max_positions = context;

@@ -17,6 +17,7 @@ namespace honeycrisp::cli {
 struct InspectOptions {
   std::string backend = "auto";
   backend::CacheType cache_type = backend::CacheType::kF16;
+  backend::Activations activations = backend::Activations::k14Bit;
   uint32_t context = 0;  // 0: min(the model's own, 8192)
   uint32_t threads = 0;
 };

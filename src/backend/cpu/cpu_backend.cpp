@@ -26,8 +26,9 @@ std::string processor_name() {
   return "unknown processor";
 }
 
-std::string description(const Isa& isa, uint32_t threads) {
-  return fmt::format("cpu: {}, {}, {} thread{}", processor_name(), isa.name, threads, threads == 1 ? "" : "s");
+std::string description(const Isa& isa, uint32_t threads, Activations activations = Activations::k14Bit) {
+  return fmt::format("cpu: {}, {}, {}{} thread{}", processor_name(), isa.name,
+                     activations == Activations::k8Bit ? "8-bit activations, " : "", threads, threads == 1 ? "" : "s");
 }
 
 class CpuBackend final : public Backend {
@@ -47,15 +48,17 @@ class CpuBackend final : public Backend {
   Result<Plan> plan(const program::Program& program, const CompileOptions& options) const override {
     HC_ASSIGN(const Setup setup, set_up(options));
     HC_TRY(KvCache::check(program, options.cache_type));
-    HC_ASSIGN(auto kernels, make_kernels(program, {*setup.isa}));
-    return make_plan(program, kernels, *setup.isa, setup.threads, description(*setup.isa, setup.threads));
+    HC_ASSIGN(auto kernels, make_kernels(program, {.isa = *setup.isa, .activations = options.activations}));
+    return make_plan(program, kernels, *setup.isa, setup.threads,
+                     description(*setup.isa, setup.threads, options.activations));
   }
 
   Result<std::unique_ptr<Executor>> compile(const program::Program& program,
                                             const CompileOptions& options) const override {
     HC_ASSIGN(const Setup setup, set_up(options));
     HC_TRY(KvCache::check(program, options.cache_type));
-    return make_executor(program, options, *setup.isa, setup.threads, description(*setup.isa, setup.threads));
+    return make_executor(program, options, *setup.isa, setup.threads,
+                         description(*setup.isa, setup.threads, options.activations));
   }
 
  private:

@@ -58,6 +58,8 @@ class CpuExecutor final : public Executor {
         states_(program),
         ropes_(program) {
     state_.isa = &isa;
+    state_.integers = &integers_of(isa, options.activations);
+    state_.group_bytes = group_bytes(options.activations);
     state_.n_threads = pool_.size();
     state_.cache = &cache_;
     state_.states = &states_;
@@ -131,7 +133,7 @@ class CpuExecutor final : public Executor {
 
 Result<void> CpuExecutor::set_up() {
   HC_ASSIGN(packed_, PackedWeights::make(program_, options_, pool_));
-  HC_ASSIGN(kernels_, make_kernels(program_, {*state_.isa, &packed_}));
+  HC_ASSIGN(kernels_, make_kernels(program_, {*state_.isa, &packed_, options_.activations}));
   for (const auto& kernel : kernels_) {
     needs_.add(kernel->needs());
     kernel_bytes_ += kernel->memory_bytes();
@@ -144,14 +146,14 @@ Result<void> CpuExecutor::allocate_memory() {
   Layout layout;
   std::vector<size_t> buffers, own_groups, own_plain, panels[2], floats;
   for (const program::Buffer& b : program_.buffers) buffers.push_back(layout.add(rows, b.width, sizeof(float)));
-  const size_t groups = layout.add(rows, needs_.groups_per_row, sizeof(ActivationGroup));
+  const size_t groups = layout.add(round_up<uint64_t>(rows, kTileRows), needs_.groups_per_row, state_.group_bytes);
   const size_t plain = layout.add(rows, needs_.plain_per_row, sizeof(float));
   const size_t outputs = layout.add(rows, needs_.outputs_per_row, sizeof(float));
   const size_t queries = layout.add(rows, needs_.queries_per_row, sizeof(float));
   const size_t indices = layout.add(1, needs_.indices, sizeof(uint32_t));
   layout.add(rows, needs_.indices_per_row, sizeof(uint32_t));  // right behind them: both are of whole cache lines
   for (uint32_t i = 0; i < pool_.size(); ++i) {
-    own_groups.push_back(layout.add(1, needs_.groups_per_row, sizeof(ActivationGroup)));
+    own_groups.push_back(layout.add(1, needs_.groups_per_row, state_.group_bytes));
     own_plain.push_back(layout.add(1, needs_.plain_per_row, sizeof(float)));
     panels[0].push_back(layout.add(rows, needs_.panels_per_row * kLanes, sizeof(float)));
     panels[1].push_back(layout.add(rows, kLanes, sizeof(float)));
@@ -167,13 +169,13 @@ Result<void> CpuExecutor::allocate_memory() {
   for (size_t offset : buffers) buffers_.push_back(floats_at(offset));
   for (const program::Buffer& b : program_.buffers) widths_.push_back(b.width);
   for (uint32_t i = 0; i < pool_.size(); ++i)
-    scratch_.push_back({.groups = reinterpret_cast<ActivationGroup*>(memory_.get() + own_groups[i]),
+    scratch_.push_back({.groups = memory_.get() + own_groups[i],
                         .plain = floats_at(own_plain[i]),
                         .panel = {floats_at(panels[0][i]), floats_at(panels[1][i])},
                         .floats = floats_at(floats[i])});
   state_.buffers = buffers_.data();
   state_.widths = widths_.data();
-  state_.groups = reinterpret_cast<ActivationGroup*>(memory_.get() + groups);
+  state_.groups = memory_.get() + groups;
   state_.plain = floats_at(plain);
   state_.outputs = floats_at(outputs);
   state_.queries = floats_at(queries);

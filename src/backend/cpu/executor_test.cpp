@@ -35,12 +35,12 @@ class Programs : public ::testing::TestWithParam<size_t> {
  protected:
   const OpCase& case_ = op_cases()[GetParam()];
 
-  double error_against_reference(const Tiny& t, CacheType type) {
+  double error_against_reference(const Tiny& t, CacheType type, Activations activations = Activations::k14Bit) {
     auto reference = reference_backend().compile(t.program, options(type));
     EXPECT_TRUE(reference.has_value());
     const std::vector<float> expected = all_logits(**reference, t.program, case_.positions, kMaxRows);
-    return relative_error(all_logits(*make(t, *available_isas()[0], 2, type), t.program, case_.positions, kMaxRows),
-                          expected);
+    const auto executor = make(t, *available_isas()[0], 2, type, kMaxRows, activations);
+    return relative_error(all_logits(*executor, t.program, case_.positions, kMaxRows), expected);
   }
 };
 
@@ -60,25 +60,36 @@ TEST_P(Programs, agree_with_the_reference_in_quantized_weights_and_caches) {
     EXPECT_LT(error_against_reference(t, type.type), type.bar) << to_string(type.type);
     if (t.program.caches.empty()) break;
   }
+  // A step of 8 bits is 8127 / 127 = 64 times as large.
+  EXPECT_LT(error_against_reference(t, CacheType::kF32, Activations::k8Bit), 64 * 5e-4) << "8-bit activations";
 }
 
 TEST_P(Programs, have_the_same_bits_with_any_threads_and_grouping) {
-  const struct {
+  struct Run {
+    const Isa* isa;
     uint32_t threads, chunk;
-  } runs[] = {{1, kMaxRows}, {3, kMaxRows}, {2, 1}, {3, 7}, {2, 33}};
+  };
+  const Isa* best = available_isas()[0];
+  std::vector<Run> runs = {{best, 1, kMaxRows}, {best, 3, kMaxRows}, {best, 2, 1}, {best, 3, 7}, {best, 2, 33}};
   const Tiny t = case_.build();
-  for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0}) {
+  const auto expect_same = [&](CacheType type, Activations activations) {
     std::vector<float> expected;
     for (const auto& run : runs) {
       if (run.chunk == 1 && type != CacheType::kF16) continue;  // many steps; what they test does not see the type
-      const auto executor = make(t, *available_isas()[0], run.threads, type);
+      const auto executor = make(t, *run.isa, run.threads, type, kMaxRows, activations);
       const std::vector<float> logits = all_logits(*executor, t.program, case_.positions, run.chunk);
       if (expected.empty()) expected = logits;
       EXPECT_TRUE(same_bits(logits, expected))
-          << to_string(type) << ", " << run.threads << " threads, chunks of " << run.chunk;
+          << to_string(type) << (activations == Activations::k8Bit ? ", 8-bit activations, " : ", ") << run.isa->name
+          << ", " << run.threads << " threads, chunks of " << run.chunk;
     }
+  };
+  for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0}) {
+    expect_same(type, Activations::k14Bit);
     if (t.program.caches.empty()) break;
   }
+  for (const Isa* isa : available_isas()) runs.push_back({isa, 2, 19});
+  expect_same(CacheType::kF32, Activations::k8Bit);
 }
 
 TEST_P(Programs, rows_of_other_sequences_change_no_bit) {

@@ -33,7 +33,7 @@ class LogitsKernel final : public OpKernel {
   void run(uint32_t pass, size_t begin, size_t end, const StepState& s, ThreadScratch& t) const override {
     for (size_t item = begin; item < end; ++item) {
       if (pass == kPrepare)
-        input_.prepare(s.row(op_.in, s.logit_rows[item]), uint32_t(item), shared_input(s), s, t);
+        input_.prepare(s.row(op_.in, s.logit_rows[item]), uint32_t(item), shared_input(s, s.n_logit_rows), s, t);
       else
         multiply(uint32_t(item), s, t);
     }
@@ -45,7 +45,8 @@ class LogitsKernel final : public OpKernel {
 
   void multiply(uint32_t panel, const StepState& s, ThreadScratch& t) const {
     float* y = t.panel[0];
-    table_.multiply(panel, prepares_alone(s) ? own_input(t) : shared_input(s), {s.n_logit_rows}, s, t, y);
+    table_.multiply(panel, prepares_alone(s) ? own_input(t) : shared_input(s, s.n_logit_rows), {s.n_logit_rows}, s, t,
+                    y);
     if (op_.softcap != 0 || op_.scale != 1)
       s.isa->cap_and_scale(y, size_t{s.n_logit_rows} * kLanes, op_.softcap, op_.scale);
     const size_t count = table_.panel_outputs(panel);

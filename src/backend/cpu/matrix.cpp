@@ -11,7 +11,6 @@
 namespace honeycrisp::backend::cpu {
 namespace {
 
-constexpr uint32_t kDecodedRows = 8;      // so few that a panel is waited for: it is fetched ahead
 constexpr uint32_t kUnpackedOutputs = 4;  // rows unpacked to f32 at a time: what multiply.F32 works on together
 
 bool is_weight_format(quant::Format format) {
@@ -57,8 +56,9 @@ Result<MatrixKernel> MatrixKernel::create(const program::Program& program, const
   m.rows_ = matrix.rows;
   m.cols_ = w.cols;
   m.format_ = w.format;
+  m.activations_ = target.activations;
   m.multiply_ = multiply_for(target.isa, w.format);
-  m.multiply_panel_ = multiply_panel_for(target.isa, w.format);
+  m.multiply_panel_ = multiply_panel_for(integers_of(target.isa, target.activations), w.format);
   if (m.multiply_panel_ && target.packed) {
     m.packed_ = target.packed->find(matrix);
     HC_CHECK(m.packed_ != nullptr, "{} is not packed", w.name);
@@ -77,11 +77,12 @@ void MatrixKernel::multiply(uint32_t panel, const PreparedInput& x, const RowCho
   if (multiply_panel_)
     return multiply_panel_({.panel = packed_->data + slice * packed_->slice_bytes + panel * packed_->panel_bytes,
                             .n_groups = cols_ / kGroup,
-                            .groups = x.groups + size_t{rows.first} * (cols_ / kGroup),
+                            .groups = x.groups,
+                            .tile_rows = x.tile_rows,
+                            .first = rows.first,
                             .rows = rows.indices,
                             .n_rows = rows.count,
-                            .y = y,
-                            .prefetch = rows.count <= kDecodedRows});
+                            .y = y});
   const std::byte* weights = data_ + slice * slice_bytes_ + uint64_t{panel} * kLanes * row_bytes_;
   const uint32_t n_outputs = panel_outputs(panel);
   const size_t stride = round_up(cols_, kLanes);
@@ -122,13 +123,18 @@ Needs InputKernel::needs() const {
           .thread_floats = norms_ ? padded : 0};
 }
 
+std::byte* InputKernel::group_at(uint32_t row, uint32_t group, const PreparedInput& to, const StepState& s) const {
+  const size_t first = first_group(row, cols_ / kGroup, to.tile_rows);
+  return to.groups + (first + size_t{group} * to.tile_rows) * s.group_bytes;
+}
+
 void InputKernel::prepare(const float* x, uint32_t row, const PreparedInput& to, const StepState& s,
                           ThreadScratch& t) const {
   if (norms_) {
     s.isa->rms_norm(x, cols_, norm_weight_, eps_, t.floats);
     x = t.floats;
   }
-  if (integers_) s.isa->quantize(x, cols_, to.groups + size_t{row} * (cols_ / kGroup));
+  if (integers_) s.integers->quantize(x, cols_, to.tile_rows, group_at(row, 0, to, s));
   if (floats_) {
     const size_t padded = round_up(cols_, kLanes);
     float* plain = to.plain + row * padded;
@@ -140,7 +146,7 @@ void InputKernel::prepare(const float* x, uint32_t row, const PreparedInput& to,
 void InputKernel::prepare_group(const float* x, uint32_t first, uint32_t row, const PreparedInput& to,
                                 const StepState& s) const {
   HC_DCHECK(!norms_ && first % kGroup == 0);
-  if (integers_) s.isa->quantize(x, kGroup, to.groups + size_t{row} * (cols_ / kGroup) + first / kGroup);
+  if (integers_) s.integers->quantize(x, kGroup, to.tile_rows, group_at(row, first / kGroup, to, s));
   if (floats_) {
     const size_t padded = round_up(cols_, kLanes), count = std::min(kGroup, cols_ - first);
     float* plain = to.plain + row * padded + first;
@@ -150,7 +156,10 @@ void InputKernel::prepare_group(const float* x, uint32_t first, uint32_t row, co
 }
 
 std::string format_names(std::span<const MatrixKernel> matrices) {
-  return distinct_formats(matrices, [](const MatrixKernel&) { return true; });
+  const bool eight_bits = std::any_of(matrices.begin(), matrices.end(), [](const MatrixKernel& m) {
+    return m.takes_integers() && m.activations() == Activations::k8Bit;
+  });
+  return distinct_formats(matrices, [](const MatrixKernel&) { return true; }) + (eight_bits ? ".a8" : "");
 }
 
 std::string unpacked_formats(std::span<const MatrixKernel> matrices) {

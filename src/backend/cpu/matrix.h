@@ -4,17 +4,21 @@
 #include "backend/cpu/op_kernel.h"
 #include "backend/cpu/packing.h"
 
+#include <algorithm>
 #include <span>
 
 namespace honeycrisp::backend::cpu {
 
 /// Rows of an input in the forms that matrices take: all of a step's, or one row that a thread made for itself.
 struct PreparedInput {
-  ActivationGroup* groups;  // [rows][cols / 32]
-  float* plain;             // [rows][cols rounded up to 16]
+  std::byte* groups;   // ActivationGroup in tiles (isa/kernels.h), [rows rounded up to whole tiles][cols / 32]
+  float* plain;        // [rows][cols rounded up to 16]
+  uint32_t tile_rows;  // rows of a tile
 };
-inline PreparedInput shared_input(const StepState& s) { return {s.groups, s.plain}; }
-inline PreparedInput own_input(const ThreadScratch& t) { return {t.groups, t.plain}; }
+inline PreparedInput shared_input(const StepState& s, uint32_t n_rows) {
+  return {s.groups, s.plain, std::min(n_rows, kTileRows)};
+}
+inline PreparedInput own_input(const ThreadScratch& t) { return {t.groups, t.plain, 1}; }
 
 /// Which rows of an input are multiplied: `count` from `first`, or those that `indices` lists.
 struct RowChoice {
@@ -34,6 +38,7 @@ class MatrixKernel {
   bool takes_integers() const { return multiply_panel_ != nullptr; }
   bool unpacks_to_floats() const { return multiply_ == nullptr && multiply_panel_ == nullptr; }
   quant::Format format() const { return format_; }
+  Activations activations() const { return activations_; }
   /// Floats of scratch that multiply() needs.
   size_t scratch_floats() const;
 
@@ -49,6 +54,7 @@ class MatrixKernel {
   const PackedMatrix* packed_ = nullptr;  // null in a plan
   uint32_t rows_ = 0, cols_ = 0;
   quant::Format format_ = quant::Format::kF32;
+  Activations activations_ = Activations::k14Bit;
   MultiplyFn multiply_ = nullptr;     // of a floating-point format
   PanelFn multiply_panel_ = nullptr;  // of a packed one
 };
@@ -67,13 +73,15 @@ class InputKernel {
   void prepare_group(const float* x, uint32_t first, uint32_t row, const PreparedInput& to, const StepState& s) const;
 
  private:
+  std::byte* group_at(uint32_t row, uint32_t group, const PreparedInput& to, const StepState& s) const;
+
   const float* norm_weight_ = nullptr;
   bool norms_ = false, integers_ = false, floats_ = false;
   float eps_ = 0;
   uint32_t cols_ = 0;
 };
 
-/// Distinct formats of the matrices, lower case: "q4_1+q8_0".
+/// Distinct formats of the matrices, lower case: "q4_1+q8_0"; "q4_1.a8" if their activations have 8 bits.
 std::string format_names(std::span<const MatrixKernel> matrices);
 /// Why a matrix is unpacked to f32, naming the formats; empty if none is.
 std::string unpacked_formats(std::span<const MatrixKernel> matrices);

@@ -15,13 +15,16 @@ namespace {
 using namespace testing;
 
 constexpr uint32_t kRows[] = {1, 3, 17, 33};
-constexpr uint32_t kBlocks[] = {1, 2, 3, 4, 5};
+constexpr uint32_t kBlocks[] = {1, 2, 3, 5, 37};  // the last for blocks of 32; many groups of inputs
+constexpr uint32_t kSuperBlocks[] = {1, 2, 3, 4, 5};
 constexpr uint32_t kFloatColumns[] = {1, 3, 16, 17, 100};
-constexpr uint32_t kBatches[] = {1, 2, 3, 7, 8, 17};
-constexpr uint32_t kLargestBatch = 17;
+constexpr uint32_t kBatches[] = {1, 2, 3, 7, 8, 9, 17, 23};
+constexpr uint32_t kLargestBatch = 23;
 
 struct Problem {
-  Problem(quant::Format format, uint32_t rows, uint32_t cols, uint64_t seed, uint32_t slices = 1) : random(seed) {
+  Problem(quant::Format format, uint32_t rows, uint32_t cols, uint64_t seed, uint32_t slices = 1,
+          Activations with = Activations::k14Bit)
+      : random(seed), activations(with) {
     bytes = random_weights(random, format, uint64_t{slices} * rows * cols);
     program.weights.push_back({.name = "w",
                                .format = format,
@@ -49,17 +52,20 @@ struct Problem {
                               uint32_t slice) const {
     const FlushSubnormals flush;
     const program::Weight& w = program.weights[0];
-    const auto matrix = MatrixKernel::create(program, {0, 0, w.rows}, {isa, &packed});
+    const auto matrix = MatrixKernel::create(program, {0, 0, w.rows}, {isa, &packed, activations});
     EXPECT_TRUE(matrix.has_value());
     const InputKernel input(program, std::nullopt, w.cols, {&*matrix, 1});
-    std::vector<ActivationGroup> groups(size_t{n_rows} * ceil_div(w.cols, kGroup));
+    std::vector<std::byte> groups(round_up<size_t>(n_rows, kTileRows) * ceil_div(w.cols, kGroup) *
+                                  group_bytes(activations));
     const size_t padded = round_up(w.cols, kLanes);
     std::vector<float> plain(n_rows * padded), floats(matrix->scratch_floats()), y(n_rows * kLanes);
     StepState s{
         .isa = &isa,
+        .integers = &integers_of(isa, activations),
+        .group_bytes = group_bytes(activations),
         .n_rows = n_rows,
     };
-    const PreparedInput prepared{groups.data(), plain.data()};
+    const PreparedInput prepared{groups.data(), plain.data(), std::min(n_rows, kTileRows)};
     ThreadScratch t{.floats = floats.data()};
     for (uint32_t row = 0; row < n_rows; ++row)
       input.prepare(x.data() + size_t{first + row} * w.cols, row, prepared, s, t);
@@ -73,22 +79,24 @@ struct Problem {
   }
 
   Random random;
+  Activations activations;
   std::vector<std::byte> bytes;
   program::Program program;
   PackedWeights packed;
-  std::vector<float> x;  // [17][cols]
+  std::vector<float> x;  // [kLargestBatch][cols]
 };
 
 // An activation is off by at most half a step of its group, uniformly: a variance of step² / 12 each, times w². Six
 // standard deviations, and the f32 roundings of at most four operations per group of 32 (or one per input).
-double tolerance(const std::vector<float>& w, const float* x, bool integers) {
+double tolerance(const std::vector<float>& w, const float* x, bool integers, Activations activations) {
+  const double steps = activations == Activations::k8Bit ? 127 : 8127;
   double variance = 0, magnitude = 0;
   for (size_t k = 0; k < w.size(); k += kGroup) {
     const size_t end = std::min(w.size(), k + kGroup);
     double largest = 0;
     for (size_t i = k; i < end; ++i) largest = std::max(largest, std::fabs(double(x[i])));
     for (size_t i = k; i < end; ++i) {
-      variance += double(w[i]) * w[i] * (largest / 8127) * (largest / 8127) / 12;
+      variance += double(w[i]) * w[i] * (largest / steps) * (largest / steps) / 12;
       magnitude += std::fabs(double(w[i]) * x[i]) + (integers ? std::fabs(double(w[i])) * largest : 0);
     }
   }
@@ -116,15 +124,18 @@ TEST(PackedWeights, more_than_the_memory_is_refused_before_anything_is_packed) {
   EXPECT_EQ(told, kBytes);
 }
 
+constexpr Activations kActivations[] = {Activations::k14Bit, Activations::k8Bit};
+const char* name_of(Activations a) { return a == Activations::k8Bit ? "8 bits" : "14 bits"; }
+
 class Matrix : public ::testing::TestWithParam<quant::Format> {};
 
 TEST_P(Matrix, product_is_near_the_exact_one) {
   const quant::Format format = GetParam();
   const uint32_t block = quant::info(format).block_elements;
   for (uint32_t rows : kRows)
-    for (uint32_t i = 0; i < 5; ++i) {
-      const uint32_t cols = block == 1 ? kFloatColumns[i] : kBlocks[i] * block;
-      const Problem p(format, rows, cols, rows * 100 + i);
+    for (uint32_t i = 0; i < 10; ++i) {
+      const uint32_t cols = block == 1 ? kFloatColumns[i % 5] : (block > 32 ? kSuperBlocks : kBlocks)[i % 5] * block;
+      const Problem p(format, rows, cols, rows * 100 + i, 1, kActivations[i / 5]);
       const std::vector<float> y = p.multiply(*available_isas()[0], 0, kLargestBatch);
       std::vector<float> w(cols);
       for (uint32_t r = 0; r < rows; ++r) {
@@ -133,8 +144,8 @@ TEST_P(Matrix, product_is_near_the_exact_one) {
           const float* x = p.x.data() + size_t{b} * cols;
           double exact = 0;
           for (uint32_t k = 0; k < cols; ++k) exact += double(w[k]) * double(x[k]);
-          ASSERT_NEAR(y[size_t{b} * rows + r], exact, tolerance(w, x, is_packed(format)))
-              << rows << " x " << cols << ", output " << r << ", row " << b;
+          ASSERT_NEAR(y[size_t{b} * rows + r], exact, tolerance(w, x, is_packed(format), p.activations))
+              << name_of(p.activations) << ", " << rows << " x " << cols << ", output " << r << ", row " << b;
         }
       }
     }
@@ -144,16 +155,16 @@ TEST_P(Matrix, bits_are_the_same_on_every_instruction_set_and_in_every_batch) {
   const quant::Format format = GetParam();
   const uint32_t block = quant::info(format).block_elements;
   for (uint32_t rows : kRows)
-    for (uint32_t i = 0; i < 5; ++i) {
-      const uint32_t cols = block == 1 ? kFloatColumns[i] : kBlocks[i] * block;
-      const Problem p(format, rows, cols, rows * 1000 + i);
+    for (uint32_t i = 0; i < 10; ++i) {
+      const uint32_t cols = block == 1 ? kFloatColumns[i % 5] : (block > 32 ? kSuperBlocks : kBlocks)[i % 5] * block;
+      const Problem p(format, rows, cols, rows * 1000 + i, 1, kActivations[i / 5]);
       const std::vector<float> expected = p.multiply(*find_isa("scalar").value(), 0, kLargestBatch);
       for (const Isa* isa : available_isas())
         for (uint32_t batch : kBatches) {
           const uint32_t first = kLargestBatch - batch;
           const std::vector<float> part(expected.begin() + size_t{first} * rows, expected.end());
           ASSERT_TRUE(same_bits(p.multiply(*isa, first, batch), part))
-              << isa->name << ", " << rows << " x " << cols << ", batch of " << batch;
+              << isa->name << ", " << name_of(p.activations) << ", " << rows << " x " << cols << ", batch of " << batch;
         }
     }
 }
@@ -162,18 +173,20 @@ TEST_P(Matrix, a_slice_times_some_of_the_rows_has_the_bits_of_it_alone) {
   const quant::Format format = GetParam();
   const uint32_t block = quant::info(format).block_elements, cols = block == 1 ? 37 : 3 * block;
   constexpr uint32_t kOutputs = 19, kChosen[] = {5, 0, 12, 1};
-  const Problem p(format, kOutputs, cols, 11, 3);
-  Problem alone(format, kOutputs, cols, 11, 3);  // of which only the last slice is kept
-  alone.program.weights[0].slices = 1;
-  alone.program.weights[0].data += 2 * p.bytes.size() / 3;
-  alone.pack();
-  for (const Isa* isa : available_isas()) {
-    const std::vector<float> all = alone.multiply(*isa, 0, kLargestBatch);
-    const std::vector<float> listed = p.multiply(*isa, 0, kLargestBatch, {.count = 4, .indices = kChosen}, 2);
-    const std::vector<float> middle = p.multiply(*isa, 0, kLargestBatch, {.count = 3, .first = 6}, 2);
-    for (size_t i = 0; i < 4; ++i)
-      EXPECT_EQ(0, std::memcmp(&listed[i * kOutputs], &all[kChosen[i] * kOutputs], kOutputs * sizeof(float)));
-    EXPECT_EQ(0, std::memcmp(middle.data(), &all[6 * kOutputs], middle.size() * sizeof(float)));
+  for (Activations activations : kActivations) {
+    const Problem p(format, kOutputs, cols, 11, 3, activations);
+    Problem alone(format, kOutputs, cols, 11, 3, activations);  // of which only the last slice is kept
+    alone.program.weights[0].slices = 1;
+    alone.program.weights[0].data += 2 * p.bytes.size() / 3;
+    alone.pack();
+    for (const Isa* isa : available_isas()) {
+      const std::vector<float> all = alone.multiply(*isa, 0, kLargestBatch);
+      const std::vector<float> listed = p.multiply(*isa, 0, kLargestBatch, {.count = 4, .indices = kChosen}, 2);
+      const std::vector<float> middle = p.multiply(*isa, 0, kLargestBatch, {.count = 3, .first = 6}, 2);
+      for (size_t i = 0; i < 4; ++i)
+        EXPECT_EQ(0, std::memcmp(&listed[i * kOutputs], &all[kChosen[i] * kOutputs], kOutputs * sizeof(float)));
+      EXPECT_EQ(0, std::memcmp(middle.data(), &all[6 * kOutputs], middle.size() * sizeof(float)));
+    }
   }
 }
 
@@ -183,7 +196,7 @@ TEST_P(Matrix, infinity_and_nan_reach_every_output_of_their_row_and_no_other) {
   for (float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
                     std::numeric_limits<float>::quiet_NaN()})
     for (const Isa* isa : available_isas()) {
-      Problem p(format, 5, cols, 7);
+      Problem p(format, 5, cols, 7, 1, std::isnan(bad) ? Activations::k8Bit : Activations::k14Bit);
       p.x[cols + 33] = bad;  // second row
       const std::vector<float> y = p.multiply(*isa, 0, 3);
       for (uint32_t r = 0; r < 5; ++r) {
@@ -276,25 +289,56 @@ TEST(MatrixInput, groups_of_zeros_and_of_vanishing_values_are_zero) {
   }
 }
 
-TEST(MatrixInput, integers_are_the_nearest_of_14_bits) {
+template <int kPlanes>
+void expect_nearest(const Isa& isa, Activations activations, float largest_q) {
   Random random(5);
-  for (const Isa* isa : available_isas()) {
-    std::vector<float> x = random.floats(32, -2, 2);
-    x[7] = 2;
-    ActivationGroup g;
-    isa->quantize(x.data(), 32, &g);
-    EXPECT_EQ(g.d, 2.0f / 8127.0f);
-    int32_t sums[2] = {};
-    for (int i = 0; i < 32; ++i) {
-      const int q = 128 * g.hi[i] + g.lo[i];
-      EXPECT_EQ(q, int(std::nearbyint(x[i] * (8127.0f / 2.0f)))) << isa->name;
-      EXPECT_TRUE(g.hi[i] >= -63 && g.hi[i] <= 63 && g.lo[i] >= -64 && g.lo[i] <= 63);
-      sums[i / 16] += q;
+  std::vector<float> x = random.floats(32, -2, 2);
+  x[7] = 2;
+  ActivationGroup<kPlanes> g;
+  ASSERT_EQ(sizeof g, group_bytes(activations));
+  integers_of(isa, activations).quantize(x.data(), 32, 1, &g);
+  EXPECT_EQ(g.d, 2.0f / largest_q);
+  int32_t sums[2] = {};
+  for (int i = 0; i < 32; ++i) {
+    int q = 0;
+    for (const auto& plane : g.planes) q = 128 * q + plane[i];
+    EXPECT_EQ(q, int(std::nearbyint(x[i] * (largest_q / 2.0f)))) << isa.name;
+    if (kPlanes == 2) {
+      for (const auto& plane : g.planes) EXPECT_TRUE(plane[i] >= -64 && plane[i] <= 63) << isa.name;
     }
-    EXPECT_EQ(g.first_sum, sums[0]);
-    EXPECT_EQ(g.sum, sums[0] + sums[1]);
-    EXPECT_EQ(g.d_sum, g.d * float(g.sum));
+    sums[i / 16] += q;
   }
+  const int32_t unit = kPlanes == 1 ? -128 : -1;
+  EXPECT_EQ(g.raised[0], unit * (sums[0] + sums[1]));
+  EXPECT_EQ(g.raised[1], unit * sums[0]);
+  EXPECT_EQ(g.raised[2], unit * sums[1]);
+  EXPECT_EQ(g.d_sum, g.d * float(sums[0] + sums[1]));
+}
+
+TEST(MatrixInput, integers_are_the_nearest_of_their_bits) {
+  for (const Isa* isa : available_isas()) {
+    expect_nearest<1>(*isa, Activations::k8Bit, 127);
+    expect_nearest<2>(*isa, Activations::k14Bit, 8127);
+  }
+}
+
+// Codes and activations at their largest: what 16-bit sums of byte products must hold.
+TEST_P(Panel, the_largest_products_do_not_overflow) {
+  const quant::Format format = GetParam();
+  const uint32_t cols = 2 * std::max(quant::info(format).block_elements, 32u);
+  for (Activations activations : kActivations)
+    for (uint8_t fill : {0x00, 0x7f, 0x80, 0xff}) {
+      Problem p(format, 17, cols, 3, 1, activations);
+      const std::vector<std::byte> extreme = random_weights(p.random, format, uint64_t{17} * cols, fill);
+      std::copy(extreme.begin(), extreme.end(), p.bytes.begin());
+      p.pack();
+      for (float sign : {1.0f, -1.0f}) {
+        std::fill(p.x.begin(), p.x.end(), 3 * sign);
+        const std::vector<float> expected = p.multiply(*find_isa("scalar").value(), 0, 9);
+        for (const Isa* isa : available_isas())
+          EXPECT_TRUE(same_bits(p.multiply(*isa, 0, 9), expected)) << isa->name << ", " << name_of(activations);
+      }
+    }
 }
 
 TEST(MatrixKernel, integer_tensors_are_refused_by_name) {

@@ -144,7 +144,7 @@ class MixExpertsKernel final : public OpKernel {
     return at;
   }
   static PreparedInput input_at(const StepState& s, const Region& at) {
-    return {s.groups + s.n_rows * at.groups, s.plain + s.n_rows * at.plain};
+    return {s.groups + s.n_rows * at.groups * s.group_bytes, s.plain + s.n_rows * at.plain, 1};
   }
 
   // ---- the memory of a step
@@ -176,14 +176,14 @@ class MixExpertsKernel final : public OpKernel {
   // ---- the passes
 
   void prepare(uint32_t row, const StepState& s, ThreadScratch& t) const {
-    input_.prepare(s.row(op_.in, row), row, shared_input(s), s, t);
+    input_.prepare(s.row(op_.in, row), row, input_at(s, {}), s, t);
     if (op_.router.norm) router_input_.prepare(s.row(op_.in, row), row, input_at(s, router_at_), s, t);
   }
 
   void route(uint32_t panel, const StepState& s, ThreadScratch& t) const {
     const bool is_scale = panel == m_.router.n_panels();
     const MatrixKernel& m = is_scale ? *m_.shared_scale : m_.router;
-    const PreparedInput x = is_scale ? shared_input(s) : input_at(s, router_at_);
+    const PreparedInput x = is_scale ? input_at(s, {}) : input_at(s, router_at_);
     m.multiply(is_scale ? 0 : panel, x, {s.n_rows}, s, t, t.panel[0]);
     const uint32_t count = is_scale ? 1 : m.panel_outputs(panel);
     for (size_t row = 0; row < s.n_rows; ++row)
@@ -275,8 +275,8 @@ class MixExpertsKernel final : public OpKernel {
       const uint32_t panel = 2 * group + half;
       if (panel == u.gate.n_panels()) break;
       const uint32_t count = u.gate.panel_outputs(panel);
-      u.gate.multiply(panel, shared_input(s), rows, s, t, gate, expert);
-      u.up.multiply(panel, shared_input(s), rows, s, t, up, expert);
+      u.gate.multiply(panel, input_at(s, {}), rows, s, t, gate, expert);
+      u.up.multiply(panel, input_at(s, {}), rows, s, t, up, expert);
       add_bias(bias(u.gate_bias), panel, count, rows.count, gate);
       add_bias(bias(u.up_bias), panel, count, rows.count, up);
       gate_of(*s.isa, op_.activation)(up, gate, size_t{rows.count} * kLanes);

@@ -31,10 +31,10 @@ struct Needs {
 };
 
 struct ThreadScratch {
-  ActivationGroup* groups;  // [Needs::groups_per_row]: one row's input, prepared by this thread for itself
-  float* plain;             // [Needs::plain_per_row], the same
-  float* panel[2];          // [max_rows · Needs::panels_per_row][16], [max_rows][16]
-  float* floats;            // [Needs::thread_floats]
+  std::byte* groups;  // [Needs::groups_per_row]: one row's input, prepared by this thread for itself
+  float* plain;       // [Needs::plain_per_row], the same
+  float* panel[2];    // [max_rows · Needs::panels_per_row][16], [max_rows][16]
+  float* floats;      // [Needs::thread_floats]
 };
 
 /// A row of the batch and whose it is: an index into StepState::runs.
@@ -50,6 +50,8 @@ struct SequenceRun {
 /// The running step.
 struct StepState {
   const Isa* isa;
+  const Isa::Integers* integers;  // of isa, for the activations of this run
+  size_t group_bytes;             // of an ActivationGroup
   const Batch* batch;
   uint32_t n_rows;
   const uint32_t* logit_rows;  // [n_logit_rows] indices of the rows that want logits
@@ -64,7 +66,7 @@ struct StepState {
 
   float* const* buffers;  // [Program::buffers] of [max_rows][width]
   const uint32_t* widths;
-  ActivationGroup* groups;
+  std::byte* groups;
   float* plain;
   float* outputs;
   float* queries;
@@ -86,6 +88,7 @@ class PackedWeights;
 struct Target {
   const Isa& isa;
   const PackedWeights* packed = nullptr;
+  Activations activations = Activations::k14Bit;
 };
 
 class OpKernel {

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <span>
+#include <set>
 
 namespace honeycrisp::backend::cpu {
 namespace {
@@ -184,17 +184,13 @@ void for_matrices(const program::Op& op, Visit visit) {
   }
 }
 
-// Of a matrix whose panels lie one behind the other.
-struct PackedSize {
-  uint64_t panels, panel, slice, bytes;  // panels of a slice; the rest in bytes
-};
-
-Result<PackedSize> packed_size(const program::Weight& w, const program::Matrix& matrix) {
-  const uint64_t panels = ceil_div<uint64_t>(matrix.rows, kLanes), one = panel_bytes(w.format, w.cols);
-  const auto slice = checked_mul(panels, one);
-  const auto bytes = slice ? checked_mul<uint64_t>(*slice, w.slices) : std::nullopt;
-  if (!bytes || *bytes > SIZE_MAX / 2) return invalid("weight {} would not fit the address space", w.name);
-  return PackedSize{panels, one, *slice, *bytes};
+// Calls visit(matrix) for each matrix of the program that is multiplied and packed, some of them more than once.
+template <class Visit>
+void for_packed_matrices(const program::Program& program, Visit visit) {
+  for (const program::Step& step : program.steps)
+    for_matrices(step.op, [&](const program::Matrix& m) {
+      if (is_packed(program.weight(m).format)) visit(m);
+    });
 }
 
 }  // namespace
@@ -210,20 +206,47 @@ void pack_panel(quant::Format format, const std::byte* rows, uint64_t row_bytes,
   f->pack(rows, row_bytes, n_rows, cols / (f->groups * kGroup), panel);
 }
 
-Result<void> PackedWeights::add(const program::Program& program, const program::Matrix& matrix, ThreadPool& pool,
-                                const std::function<void(const std::byte*, uint64_t)>& done) {
-  const program::Weight& w = program.weight(matrix);
-  HC_ASSIGN(const PackedSize size, packed_size(w, matrix));
-  const uint64_t panels = size.panels, one = size.panel;
-  Memory<uint8_t> memory = allocate_to_read<uint8_t>(size.bytes);
-  if (!memory)
-    return fail(ErrorCode::kOutOfMemory, "{} bytes for the packed weight {} cannot be allocated", size.bytes, w.name);
+// All matrices side by side in one piece of memory: then small ones lie in huge pages too.
+Result<void> PackedWeights::lay_out(const program::Program& program, uint64_t memory_limit) {
+  std::optional<uint64_t> total = 0;
+  std::map<Key, uint64_t> offsets;
+  double bytes = 0;  // whatever the file says, this does not overflow
+  for_packed_matrices(program, [&](const program::Matrix& matrix) {
+    const program::Weight& w = program.weight(matrix);
+    if (!total || !offsets.emplace(key(matrix), *total).second) return;
+    const uint64_t panels = ceil_div<uint64_t>(matrix.rows, kLanes), panel = panel_bytes(w.format, w.cols);
+    bytes += double(panels) * double(panel) * double(w.slices);
+    const auto slice = checked_mul(panels, panel);
+    const auto all = slice ? checked_mul<uint64_t>(*slice, w.slices) : std::nullopt;
+    total = all ? checked_add<uint64_t>(*total, *all) : std::nullopt;
+    if (total && *total < SIZE_MAX / 2)
+      total = round_up<uint64_t>(*total, kAlignment);
+    else
+      total.reset();
+    if (total) matrices_[key(matrix)] = {nullptr, panel, *slice};
+  });
+  if (!total) return invalid("{:.1g} bytes of packed weights would not fit the address space", bytes);
+  // Systems that promise more memory than they have end the process in the middle of packing instead.
+  if (memory_limit != 0 && *total > memory_limit)
+    return fail(ErrorCode::kOutOfMemory,
+                "the cpu backend keeps {:.1f} GB of weights in memory, and {:.1f} GB are there (use a smaller model or "
+                "a stronger quantization)",
+                double(*total) / 1e9, double(memory_limit) / 1e9);
+  memory_ = allocate_to_read<uint8_t>(*total);
+  if (!memory_) return fail(ErrorCode::kOutOfMemory, "{} bytes of packed weights cannot be allocated", *total);
+  memory_bytes_ = *total;
+  for (auto& [key, matrix] : matrices_) matrix.data = memory_.get() + offsets[key];
+  return {};
+}
 
+void PackedWeights::pack(const program::Program& program, const program::Matrix& matrix, const PackedMatrix& packed,
+                         ThreadPool& pool, const std::function<void(const std::byte*, uint64_t)>& done) {
+  const program::Weight& w = program.weight(matrix);
   struct Work {
     const program::Weight& weight;
     const program::Matrix& matrix;
     uint8_t* out;
-    uint64_t panels, one, end;
+    uint64_t panels, one, end;  // panels of a slice, bytes of one, end of this piece
     std::atomic<uint64_t> next{0};
 
     const std::byte* rows_of(uint64_t panel) const {
@@ -233,8 +256,10 @@ Result<void> PackedWeights::add(const program::Program& program, const program::
     uint32_t n_rows(uint64_t panel) const {
       return uint32_t(std::min<uint64_t>(kLanes, matrix.rows - panel % panels * kLanes));
     }
-  } work{w, matrix, memory.get(), panels, one, 0};
-  const uint64_t total = panels * w.slices, at_once = std::max<uint64_t>(1, kPackedAtOnce / one);
+  };
+  const uint64_t panels = packed.slice_bytes / packed.panel_bytes;
+  Work work{w, matrix, memory_.get() + (packed.data - memory_.get()), panels, packed.panel_bytes, 0};
+  const uint64_t total = panels * w.slices, at_once = std::max<uint64_t>(1, kPackedAtOnce / work.one);
   for (uint64_t first = 0; first < total; first = work.end) {
     work.next = first;
     work.end = std::min(total, first + at_once);
@@ -253,42 +278,12 @@ Result<void> PackedWeights::add(const program::Program& program, const program::
       done(begin, uint64_t(end - begin));
     }
   }
-  matrices_[key(matrix)] = {memory.get(), one, size.slice};
-  memory_.push_back(std::move(memory));
-  memory_bytes_ += size.bytes;
-  return {};
-}
-
-// Systems that promise more memory than they have end the process in the middle of packing instead.
-Result<void> PackedWeights::check_memory(const program::Program& program, uint64_t limit) {
-  if (limit == 0) return {};
-  std::map<Key, uint64_t> bytes;
-  for (const program::Step& step : program.steps) {
-    Result<void> checked;
-    for_matrices(step.op, [&](const program::Matrix& m) {
-      const program::Weight& w = program.weight(m);
-      if (!checked || !is_packed(w.format)) return;
-      const auto size = packed_size(w, m);
-      if (size)
-        bytes[key(m)] = size->bytes;
-      else
-        checked = tl::unexpected(size.error());
-    });
-    HC_TRY(checked);
-  }
-  double total = 0;  // whatever the file says, this does not overflow
-  for (const auto& [matrix, size] : bytes) total += double(size);
-  if (total <= double(limit)) return {};
-  return fail(ErrorCode::kOutOfMemory,
-              "the cpu backend keeps {:.1f} GB of weights in memory, and {:.1f} GB are there (use a smaller model or a "
-              "stronger quantization)",
-              total / 1e9, double(limit) / 1e9);
 }
 
 Result<PackedWeights> PackedWeights::make(const program::Program& program, const CompileOptions& options,
                                           ThreadPool& pool) {
-  HC_TRY(check_memory(program, options.memory_limit));
   PackedWeights packed;
+  HC_TRY(packed.lay_out(program, options.memory_limit));
   const uint64_t total = program::resident_bytes(program);
   uint64_t taken_in = 0;
   const auto done = [&](const std::byte* data, uint64_t bytes) {
@@ -296,14 +291,10 @@ Result<PackedWeights> PackedWeights::make(const program::Program& program, const
     taken_in += bytes;
     if (options.progress) options.progress(std::min(taken_in, total), total);
   };
-  for (const program::Step& step : program.steps) {
-    Result<void> added;
-    for_matrices(step.op, [&](const program::Matrix& m) {
-      if (added && is_packed(program.weight(m).format) && packed.find(m) == nullptr)
-        added = packed.add(program, m, pool, done);
-    });
-    HC_TRY(added);
-  }
+  std::set<Key> ready;
+  for_packed_matrices(program, [&](const program::Matrix& m) {
+    if (ready.insert(key(m)).second) packed.pack(program, m, *packed.find(m), pool, done);
+  });
   if (options.progress) options.progress(total, total);
   return packed;
 }

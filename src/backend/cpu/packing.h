@@ -53,13 +53,14 @@ class PackedWeights {
   using Key = std::tuple<program::WeightId, uint32_t, uint32_t>;  // weight, first row, rows
   static Key key(const program::Matrix& m) { return {m.weight, m.first_row, m.rows}; }
 
-  static Result<void> check_memory(const program::Program& program, uint64_t limit);
+  /// Memory for all matrices, and where each lies in it. Errors as of make().
+  Result<void> lay_out(const program::Program& program, uint64_t memory_limit);
   /// `done` is told of the file's bytes that are no longer needed.
-  Result<void> add(const program::Program& program, const program::Matrix& matrix, ThreadPool& pool,
-                   const std::function<void(const std::byte*, uint64_t)>& done);
+  void pack(const program::Program& program, const program::Matrix& matrix, const PackedMatrix& packed,
+            ThreadPool& pool, const std::function<void(const std::byte*, uint64_t)>& done);
 
   std::map<Key, PackedMatrix> matrices_;
-  std::vector<Memory<uint8_t>> memory_;
+  Memory<uint8_t> memory_;
   uint64_t memory_bytes_ = 0;
 };
 

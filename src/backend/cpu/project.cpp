@@ -67,7 +67,7 @@ class ProjectKernel final : public OpKernel {
   void run(uint32_t pass, size_t begin, size_t end, const StepState& s, ThreadScratch& t) const override {
     for (size_t item = begin; item < end; ++item) {
       switch (pass) {
-        case kPrepare: input_.prepare(s.row(op_.in, item), uint32_t(item), shared_input(s), s, t); break;
+        case kPrepare: input_.prepare(s.row(op_.in, item), uint32_t(item), shared_input(s, s.n_rows), s, t); break;
         case kMultiply: multiply(item, s, t); break;
         case kFinish: std::visit([&](const auto& ending) { finish(ending, item, s); }, op_.ending); break;
       }
@@ -101,7 +101,7 @@ class ProjectKernel final : public OpKernel {
 
   void multiply_panel(size_t matrix, uint32_t panel, const StepState& s, ThreadScratch& t, float* y) const {
     const MatrixKernel& m = matrices_[matrix];
-    m.multiply(panel, prepares_alone(s) ? own_input(t) : shared_input(s), {s.n_rows}, s, t, y);
+    m.multiply(panel, prepares_alone(s) ? own_input(t) : shared_input(s, s.n_rows), {s.n_rows}, s, t, y);
     if (!op_.biases[matrix]) return;
     const float* bias = program_.vectors[*op_.biases[matrix]].values.data() + panel * kLanes;
     const uint32_t count = m.panel_outputs(panel);

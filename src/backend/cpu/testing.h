@@ -17,13 +17,15 @@ using namespace honeycrisp::test_support;
 
 constexpr uint32_t kMaxRows = 64;
 
-inline CompileOptions options(CacheType type, uint32_t max_rows = kMaxRows) {
-  return {.cache_type = type, .max_rows = max_rows, .max_positions = 2048};
+inline CompileOptions options(CacheType type, uint32_t max_rows = kMaxRows,
+                              Activations activations = Activations::k14Bit) {
+  return {.cache_type = type, .activations = activations, .max_rows = max_rows, .max_positions = 2048};
 }
 
 inline std::unique_ptr<Executor> make(const TinyProgram& t, const Isa& isa, uint32_t threads,
-                                      CacheType type = CacheType::kF32, uint32_t max_rows = kMaxRows) {
-  auto executor = make_executor(t.program, options(type, max_rows), isa, threads, "test");
+                                      CacheType type = CacheType::kF32, uint32_t max_rows = kMaxRows,
+                                      Activations activations = Activations::k14Bit) {
+  auto executor = make_executor(t.program, options(type, max_rows, activations), isa, threads, "test");
   EXPECT_TRUE(executor.has_value()) << executor.error().message;
   return executor ? std::move(*executor) : nullptr;
 }

@@ -340,6 +340,7 @@ std::string description(const DeviceInfo& device) {
 
 Result<void> check_program(const program::Program& program, const CompileOptions& options) {
   HC_TRY(check_ops(program));
+  HC_TRY(check_exact_activations(options.activations, "cuda"));
   return KvCache::check(program, options.cache_type);
 }
 

@@ -57,6 +57,7 @@ class ReferenceBackend final : public Backend {
 
   Result<Plan> plan(const program::Program& program, const CompileOptions& options) const override {
     HC_TRY(check_cache_type(program, options.cache_type));
+    HC_TRY(check_exact_activations(options.activations, name()));
     Plan plan{.backend = describe()};
     for (const program::Step& s : program.steps)
       plan.steps.push_back(

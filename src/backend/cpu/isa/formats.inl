@@ -140,7 +140,13 @@ struct FormatMXFP4 {
 #undef HC_FORMAT
 #undef HC_SCALES
 
-/// Whether the 16-bit sums of kQuads products of code pairs with 7-bit activations fit: |pair| ≤ 2 · kMax · 64.
-template <class Format, int kQuads>
-constexpr bool kFits16 = kQuads * 2 * Format::kMax * 64 <= 32767;
-static_assert(kFits16<FormatQ8_0, 1> && kFits16<FormatQ5_K, 8> && kFits16<FormatQ6_K, 4>);
+/// Most quads, up to kQuads, of which 16-bit sums of products of code pairs with a plane fit: |pair| ≤ 2 · kMax ·
+/// plane.
+template <class Format, int kQuads, int kPlanes>
+constexpr int quads_in_16_bits() {
+  int quads = kQuads;
+  while (quads * 2 * int(Format::kMax) * (kPlanes == 1 ? 127 : 64) > 32767) quads /= 2;
+  return quads;
+}
+static_assert(quads_in_16_bits<FormatQ5_K, 8, 2>() == 8 && quads_in_16_bits<FormatQ6_K, 4, 2>() == 4);
+static_assert(quads_in_16_bits<FormatQ8_0, 8, 2>() == 1 && quads_in_16_bits<FormatQ8_0, 8, 1>() == 0);

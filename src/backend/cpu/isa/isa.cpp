@@ -42,10 +42,18 @@ MultiplyFn multiply_for(const Isa& isa, quant::Format format) {
   }
 }
 
-PanelFn multiply_panel_for(const Isa& isa, quant::Format format) {
+const Isa::Integers& integers_of(const Isa& isa, Activations activations) {
+  return isa.integers[activations == Activations::k8Bit ? 0 : 1];
+}
+
+size_t group_bytes(Activations activations) {
+  return activations == Activations::k8Bit ? sizeof(ActivationGroup<1>) : sizeof(ActivationGroup<2>);
+}
+
+PanelFn multiply_panel_for(const Isa::Integers& integers, quant::Format format) {
   switch (format) {
 #define HC_X(name, ...) \
-  case quant::Format::k##name: return isa.multiply.name;
+  case quant::Format::k##name: return integers.name;
     HC_CPU_INTEGER_FORMATS(HC_X)
 #undef HC_X
     default: return nullptr;

@@ -1,6 +1,7 @@
 // The instruction sets of this build and machine, and the choice among them. Owns HONEYCRISP_ISA.
 #pragma once
 
+#include "backend/backend.h"
 #include "backend/cpu/isa/kernels.h"
 #include "base/result.h"
 #include "program/program.h"
@@ -21,8 +22,11 @@ Result<const Isa*> chosen_isa();
 
 /// The function of a floating-point format, null for others.
 MultiplyFn multiply_for(const Isa& isa, quant::Format format);
+/// How activations are multiplied: the functions for that many bits, and the size of an ActivationGroup.
+const Isa::Integers& integers_of(const Isa& isa, Activations activations);
+size_t group_bytes(Activations activations);
 /// Those of a format that is packed into panels (packing.h), null for others.
-PanelFn multiply_panel_for(const Isa& isa, quant::Format format);
+PanelFn multiply_panel_for(const Isa::Integers& integers, quant::Format format);
 UnpackFn unpack_for(const Isa& isa, quant::Format format);
 
 /// The gated unit of an activation.

@@ -45,7 +45,8 @@ TEST(Isa, environment_variable_chooses) {
 TEST(Isa, packed_formats_have_all_of_their_functions_and_no_other_has_any) {
   for (const Isa* isa : available_isas())
     for (const quant::FormatInfo& f : quant::kFormats) {
-      EXPECT_EQ(multiply_panel_for(*isa, f.format) != nullptr, is_packed(f.format)) << f.name;
+      for (Activations a : {Activations::k14Bit, Activations::k8Bit})
+        EXPECT_EQ(multiply_panel_for(integers_of(*isa, a), f.format) != nullptr, is_packed(f.format)) << f.name;
       EXPECT_EQ(unpack_for(*isa, f.format) != nullptr, is_packed(f.format)) << f.name;
       EXPECT_TRUE(!is_packed(f.format) || multiply_for(*isa, f.format) == nullptr) << f.name;
     }

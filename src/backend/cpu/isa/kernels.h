@@ -20,16 +20,27 @@ inline constexpr uint32_t kPositionsPerPage = 64;
 inline constexpr float kSwigluAlpha = 1.702f;
 inline constexpr float kSwigluLimit = 7.0f;
 
-/// 32 activations as 14-bit integers q = 128 · hi + lo, x ≈ d · q. A group with an infinity or a NaN has d = NaN.
-struct alignas(16) ActivationGroup {
-  int8_t hi[kGroup];
-  int8_t lo[kGroup];
+/// 32 activations as integers q, x ≈ d · q. One plane: |q| ≤ 127. Two planes: q = 128 · planes[0] + planes[1], |q| ≤
+/// 8127, the planes within [−64, 63]. A group with an infinity or a NaN has d = NaN.
+template <int kPlanes>
+struct ActivationGroup {
+  int8_t planes[kPlanes][kGroup];
   float d;
-  float d_sum;        // d · Σ q
-  int32_t sum;        // Σ q
-  int32_t first_sum;  // Σ q of the first 16
+  float d_sum;  // d · Σ q
+  /// −128 Σ q of the group and of its halves, in units of the first plane: what the products of that plane start from
+  /// where codes are 128 too large.
+  int32_t raised[3];
 };
-static_assert(sizeof(ActivationGroup) == 80);
+static_assert(sizeof(ActivationGroup<1>) == 52 && sizeof(ActivationGroup<2>) == 84);
+inline constexpr int kMostPlanes = 2;
+
+/// Most rows whose groups are interleaved, so that one pointer reaches them all. An input of n rows lies in tiles of
+/// T = min(n, 8) rows (or T = 1, where rows are taken singly): [tiles][cols / 32][T], the last tile not filled.
+inline constexpr uint32_t kTileRows = 8;
+/// Index of a row's first group; its next ones are T apart.
+inline constexpr size_t first_group(size_t row, uint32_t n_groups, uint32_t tile_rows) {
+  return (row - row % tile_rows) * n_groups + row % tile_rows;
+}
 
 /// How the codes of a group of 32 inputs × 16 outputs lie in a packed panel; the value is their size in bytes. Planes
 /// are vectors of 64 bytes, a dword per output. Byte c of a dword holds, of inputs 4 g + c,
@@ -69,12 +80,13 @@ enum CodePlanes : uint32_t {
 /// y[row][output] = Σ_k w[output][k] · x[row][k] for one panel of 16 outputs.
 struct PanelArgs {
   const uint8_t* panel;
-  uint32_t n_groups;              // inputs / 32
-  const ActivationGroup* groups;  // [rows][n_groups]
-  const uint32_t* rows;           // [n_rows] which rows of the input; null: the first ones
+  uint32_t n_groups;     // inputs / 32
+  const void* groups;    // ActivationGroup, in tiles
+  uint32_t tile_rows;    // rows of a tile
+  uint32_t first;        // row of the input
+  const uint32_t* rows;  // [n_rows] which rows of the input; null: those from `first` on
   uint32_t n_rows;
-  float* y;       // [n_rows][16]
-  bool prefetch;  // the panel comes from memory and is read once
+  float* y;  // [n_rows][16]
 };
 using PanelFn = void (*)(const PanelArgs&);
 /// out [32 n_groups] = one output's weights.
@@ -156,15 +168,19 @@ using GateFn = void (*)(const float* other, float* y, size_t n);
 struct Isa {
   const char* name;
 
-  // In order of HC_CPU_FLOAT_FORMATS and HC_CPU_INTEGER_FORMATS.
   struct Multiply {
 #define HC_X(format) MultiplyFn format;
     HC_CPU_FLOAT_FORMATS(HC_X)
 #undef HC_X
+  } multiply;
+  /// With activations of so many planes.
+  struct Integers {
 #define HC_X(format, ...) PanelFn format;
     HC_CPU_INTEGER_FORMATS(HC_X)
 #undef HC_X
-  } multiply;
+    /// ActivationGroups of x [cols], cols a multiple of 32: out[0], out[stride], ….
+    void (*quantize)(const float* x, uint32_t cols, uint32_t stride, void* out);
+  } integers[kMostPlanes];  // [planes − 1]
   struct Unpack {
 #define HC_X(format, ...) UnpackFn format;
     HC_CPU_INTEGER_FORMATS(HC_X)
@@ -177,8 +193,6 @@ struct Isa {
   void (*rotate_halves)(float* a, float* b, const float* cosines, const float* sines, uint32_t n);
   /// The same with a and b side by side: x [n], n even. Tables [n] with each value twice, the first sine negated.
   void (*rotate_neighbours)(float* x, const float* cosines, const float* sines, uint32_t n);
-  /// x [cols], cols a multiple of 32.
-  void (*quantize)(const float* x, uint32_t cols, ActivationGroup* out);
   /// out = x / sqrt(mean(x²) + eps) · weight; weight may be null, out may be x.
   void (*rms_norm)(const float* x, uint32_t n, const float* weight, float eps, float* out);
   GateFn gate_silu, gate_gelu_tanh, gate_clamped_swiglu;

@@ -12,6 +12,7 @@ namespace {
 #include "backend/cpu/isa/lanes_neon.inl"
 #include "backend/cpu/isa/math.inl"
 #include "backend/cpu/isa/formats.inl"
+#include "backend/cpu/isa/unroll.inl"
 #include "backend/cpu/isa/dot_neon.inl"
 #include "backend/cpu/isa/panel.inl"
 #include "backend/cpu/isa/rows.inl"

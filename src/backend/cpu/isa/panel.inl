@@ -3,34 +3,9 @@
 //   acc = fma(float(Σ (code − offset) q), d_weight · d_activation, acc)       once, or per half of the group
 //   acc = fma(m_weight, d_activation · Σ q, acc)                             likewise, where the format has minima.
 
-template <int I>
-struct Index {
-  static constexpr int value = I;
-  constexpr operator int() const { return I; }
-};
-/// body(Index<0>) … body(Index<kN − 1>): arrays that are indexed so stay in registers.
-template <int kN, int kFrom = 0, class Body>
-HC_INLINE void repeat(Body&& body) {
-  if constexpr (kFrom < kN) {
-    body(Index<kFrom>{});
-    repeat<kN, kFrom + 1>(body);
-  }
-}
-
-template <int kShift>
-HC_INLINE Ints shift(Ints x) {  // left, or right where negative; bits that cross bytes are masked by the caller
-  if constexpr (kShift > 0)
-    return shift_left<kShift>(x);
-  else if constexpr (kShift < 0)
-    return shift_right<-kShift>(x);
-  else
-    return x;
-}
-HC_INLINE Ints masked(Ints x, uint32_t byte) { return bit_and(x, broadcast_int(int32_t(byte * 0x01010101u))); }
-
 /// Codes of one group: w[g] holds those of inputs 4 g … 4 g + 3, a dword per output.
 template <class Format>
-HC_INLINE void load_codes(const uint8_t* p, Ints (&w)[8]) {
+HC_INLINE void load_codes(const uint8_t* p, Ints* w) {
   constexpr CodePlanes kPlanes = CodePlanes(Format::kCodeBytes);
   if constexpr (kPlanes == kBytes)
     repeat<8>([&](auto g) __attribute__((always_inline)) { w[g] = load_ints(p + 64 * g); });
@@ -60,80 +35,187 @@ HC_INLINE void load_codes(const uint8_t* p, Ints (&w)[8]) {
     repeat<8>([&](auto g) __attribute__((always_inline)) { w[g] = look_up(w[g], Format::kValues, Format::kOffset); });
 }
 
-HC_INLINE int32_t half_sum(const ActivationGroup& x, int half) { return half == 0 ? x.first_sum : x.sum - x.first_sum; }
+/// Rows of the input beside each other in a tile, at one of their groups.
+template <int kPlanes>
+struct TileRows {
+  const ActivationGroup<kPlanes>* at;
 
-/// One group of kRows rows, which share the group's codes in registers.
-template <class Format, int kRows>
-HC_INLINE void multiply_group(const Ints (&w)[8], const Floats* d, const Floats* m, const ActivationGroup* const* rows,
-                              uint32_t group, Floats* acc) {
+  [[gnu::always_inline]] const ActivationGroup<kPlanes>& operator[](int row) const { return at[row]; }
+  [[gnu::always_inline]] void advance(size_t groups) { at += groups; }
+};
+/// Rows of the input wherever they are.
+template <int kPlanes, int kRows>
+struct ListedRows {
+  const uint8_t* first[kRows];
+  size_t offset = 0;
+
+  [[gnu::always_inline]] const ActivationGroup<kPlanes>& operator[](int row) const {
+    return *reinterpret_cast<const ActivationGroup<kPlanes>*>(first[row] + offset);
+  }
+  [[gnu::always_inline]] void advance(size_t groups) { offset += groups * sizeof(ActivationGroup<kPlanes>); }
+};
+
+/// Rows [row, row + kRows) of those that are asked for, at a group of theirs.
+template <int kPlanes, int kRows>
+HC_INLINE ListedRows<kPlanes, kRows> listed_rows(const PanelArgs& a, uint32_t row, uint32_t group) {
+  const auto* groups = static_cast<const ActivationGroup<kPlanes>*>(a.groups);
+  ListedRows<kPlanes, kRows> rows;
+  repeat<kRows>([&](auto r) __attribute__((always_inline)) {
+    const uint32_t input = a.rows ? a.rows[row + r] : a.first + row + r;
+    rows.first[r] = reinterpret_cast<const uint8_t*>(groups + first_group(input, a.n_groups, a.tile_rows) +
+                                                     size_t(group) * a.tile_rows);
+  });
+  return rows;
+}
+
+/// One group of the rows [kFirst, kFirst + kRows), whose sums are in registers together.
+template <class Format, int kPlanes, int kFirst, int kRows, class Rows>
+HC_INLINE void multiply_group(const Ints* w, const Floats* d, const Floats* m, const Rows& rows, Floats* acc) {
   constexpr int kQuads = 8 / Format::kScales;
   repeat<int(Format::kScales)>([&](auto half) __attribute__((always_inline)) {
-    Dot<Format, kQuads> dots[kRows];
+    Dot<Format, kQuads, kPlanes> dots[kRows];
     repeat<kRows>([&](auto r) __attribute__((always_inline)) {
-      const ActivationGroup& row = rows[r][group];
-      const int32_t q_sum = Format::kScales == 2 ? half_sum(row, half) : row.sum;
-      dots[r].start(Format::kOffset == 0 ? 0 : -int32_t(Format::kOffset) * q_sum);
+      dots[r].template start<Format::kScales == 2 ? half + 1 : 0>(rows[kFirst + r]);
     });
     repeat<kQuads>([&](auto quad) __attribute__((always_inline)) {
       constexpr int g = half * kQuads + quad;
-      repeat<kRows>([&](auto r) __attribute__((always_inline)) {
-        const ActivationGroup& row = rows[r][group];
-        dots[r].step(w[g], row.hi + 4 * g, row.lo + 4 * g);
-      });
+      const Ints codes = w[g];
+      repeat<kRows>([&](auto r) __attribute__((always_inline)) { dots[r].template step<g>(codes, rows[kFirst + r]); });
     });
     repeat<kRows>([&](auto r) __attribute__((always_inline)) {
-      acc[r] = fma(to_floats(dots[r].finish()), mul(d[half], broadcast(rows[r][group].d)), acc[r]);
+      Floats& sum = acc[kFirst + r];
+      sum = fma(to_floats(dots[r].finish()), mul(d[half], broadcast(rows[kFirst + r].d)), sum);
     });
   });
   repeat<int(Format::kMins)>([&](auto half) __attribute__((always_inline)) {
     repeat<kRows>([&](auto r) __attribute__((always_inline)) {
-      const ActivationGroup& row = rows[r][group];
-      const float scaled = Format::kMins == 2 ? row.d * float(half_sum(row, half)) : row.d_sum;
-      acc[r] = fma(m[half], broadcast(scaled), acc[r]);
+      const auto& row = rows[kFirst + r];
+      float scaled = row.d_sum;
+      if constexpr (Format::kMins == 2) scaled = row.d * float(times_sum<4, half + 1>(row) / 4);
+      acc[kFirst + r] = fma(m[half], broadcast(scaled), acc[kFirst + r]);
     });
   });
 }
+/// One group of kRows rows, kTogether at a time.
+template <class Format, int kPlanes, int kRows, int kTogether, class Rows>
+HC_INLINE void multiply_group_of_all(const Ints* w, const Floats* d, const Floats* m, const Rows& rows, Floats* acc) {
+  constexpr int kWhole = kRows / kTogether, kRest = kRows % kTogether;
+  repeat<kWhole>([&](auto t) __attribute__((always_inline)) {
+    multiply_group<Format, kPlanes, t * kTogether, kTogether>(w, d, m, rows, acc);
+  });
+  if constexpr (kRest != 0) multiply_group<Format, kPlanes, kWhole * kTogether, kRest>(w, d, m, rows, acc);
+}
 
+// ---- few rows: the panel is waited for, and its codes live in registers only
+
+constexpr uint32_t kMostFewRows = kRowsTogether == 1 ? 1 : 2 * kRowsTogether;  // that share unpacked codes
 constexpr uint32_t kPrefetchBytes = 4096;  // how far ahead of a decoded token's reading
 
-template <class Format, int kRows>
+template <class Format, int kPlanes, int kRows>
 static void multiply_rows(const PanelArgs& a, uint32_t first_row) {
   Floats acc[kRows];
   repeat<kRows>([&](auto r) __attribute__((always_inline)) { acc[r] = broadcast(0.0f); });
-  const ActivationGroup* rows[kRows];
-  repeat<kRows>([&](auto r) __attribute__((always_inline)) {
-    rows[r] = a.groups + size_t(a.rows ? a.rows[first_row + r] : first_row + r) * a.n_groups;
-  });
+  auto rows = listed_rows<kPlanes, kRows>(a, first_row, 0);
   const uint8_t* block = a.panel;
   for (uint32_t group = 0; group < a.n_groups; block += Format::kBlockBytes) {
-    for (uint32_t within = 0; within < Format::kGroupsPerBlock; ++within, ++group) {
+    for (uint32_t within = 0; within < Format::kGroupsPerBlock; ++within, ++group, rows.advance(a.tile_rows)) {
       const uint8_t* codes = block + Format::kScaleBytes + within * Format::kCodeBytes;
-      if (a.prefetch)
-        for (uint32_t line = 0; line < Format::kCodeBytes; line += 64)
-          __builtin_prefetch(codes + kPrefetchBytes + line);
+      for (uint32_t line = 0; line < Format::kCodeBytes; line += 64) __builtin_prefetch(codes + kPrefetchBytes + line);
       Ints w[8];
       load_codes<Format>(codes, w);
       Floats d[2], m[2];
       Format::scales(block, within, d, m);
-      constexpr int kWhole = kRows / kRowsTogether, kRest = kRows % kRowsTogether;
-      repeat<kWhole>([&](auto t) __attribute__((always_inline)) {
-        multiply_group<Format, kRowsTogether>(w, d, m, rows + t * kRowsTogether, group, acc + t * kRowsTogether);
-      });
-      if constexpr (kRest != 0)
-        multiply_group<Format, kRest>(w, d, m, rows + kWhole * kRowsTogether, group, acc + kWhole * kRowsTogether);
+      multiply_group_of_all<Format, kPlanes, kRows, kRowsTogether>(w, d, m, rows, acc);
     }
   }
   repeat<kRows>([&](auto r) __attribute__((always_inline)) { store(a.y + (first_row + r) * kLanes, acc[r]); });
 }
 
-// A panel that has just been read is in the cache: the rest of the rows takes it again in fewer and fewer together.
+// ---- many rows: groups of a panel are unpacked once for all of them
+
+constexpr uint32_t kUnpackedGroups = 32;  // as many as stay in the first-level cache beside a tile of rows
+
+/// The format once its codes have been raised by 128 − kOffset, if that spares work.
 template <class Format>
+struct RaisedFormat : Format {
+  static constexpr bool kRaised = kRaisesCodes && Format::kOffset != 0;
+  static constexpr uint32_t kOffset = kRaised ? 128 : Format::kOffset;
+  static constexpr uint32_t kMax = kRaised ? 255 : Format::kMax;
+};
+
+template <class Format>
+struct Unpacked {
+  Ints w[8];
+  Floats d[Format::kScales];
+  Floats m[Format::kMins == 0 ? 1 : Format::kMins];
+};
+
+/// Adds n groups to the sums of kRowsTogetherUnpacked rows of a tile of 8.
+template <class Format, int kPlanes>
+static void multiply_unpacked(const Unpacked<Format>* unpacked, uint32_t n, TileRows<kPlanes> rows, bool first,
+                              float* y) {
+  constexpr int kRows = kRowsTogetherUnpacked;
+  Floats acc[kRows];
+  repeat<kRows>([&](auto r)
+                    __attribute__((always_inline)) { acc[r] = first ? broadcast(0.0f) : load(y + r * int(kLanes)); });
+  for (uint32_t i = 0; i < n; ++i, ++unpacked, rows.advance(kTileRows))
+    multiply_group<RaisedFormat<Format>, kPlanes, 0, kRows>(unpacked->w, unpacked->d, unpacked->m, rows, acc);
+  repeat<kRows>([&](auto r) __attribute__((always_inline)) { store(y + r * int(kLanes), acc[r]); });
+}
+
+/// Groups [group, group + n) of eight rows from `row` on, as a tile; copied to `copy` where they lie otherwise.
+template <int kPlanes>
+static const ActivationGroup<kPlanes>* tile_at(const PanelArgs& a, uint32_t row, uint32_t group, uint32_t n,
+                                               ActivationGroup<kPlanes>* copy) {
+  const auto* groups = static_cast<const ActivationGroup<kPlanes>*>(a.groups);
+  if (a.rows == nullptr && a.tile_rows == kTileRows && a.first % kTileRows == 0)
+    return groups + size_t(a.first + row) * a.n_groups + size_t(group) * kTileRows;
+  for (uint32_t r = 0; r < kTileRows; ++r) {
+    const uint32_t input = a.rows ? a.rows[row + r] : a.first + row + r;
+    const auto* from = groups + first_group(input, a.n_groups, a.tile_rows) + size_t(group) * a.tile_rows;
+    for (uint32_t i = 0; i < n; ++i) copy[i * kTileRows + r] = from[size_t(i) * a.tile_rows];
+  }
+  return copy;
+}
+
+template <class Format, int kPlanes>
+static void multiply_tiles(const PanelArgs& a, uint32_t n_rows) {
+  static_assert(kUnpackedGroups % Format::kGroupsPerBlock == 0 && kTileRows % kRowsTogetherUnpacked == 0);
+  Unpacked<Format> unpacked[kUnpackedGroups];
+  ActivationGroup<kPlanes> copy[kUnpackedGroups * kTileRows];
+  const uint8_t* block = a.panel;
+  for (uint32_t group = 0; group < a.n_groups; group += kUnpackedGroups) {
+    const uint32_t n = a.n_groups - group < kUnpackedGroups ? a.n_groups - group : kUnpackedGroups;
+    for (uint32_t i = 0; i < n; block += Format::kBlockBytes)
+      for (uint32_t within = 0; within < Format::kGroupsPerBlock; ++within, ++i) {
+        load_codes<Format>(block + Format::kScaleBytes + within * Format::kCodeBytes, unpacked[i].w);
+        if constexpr (RaisedFormat<Format>::kRaised && Format::kOffset != 128)
+          for (Ints& w : unpacked[i].w) w = add(w, broadcast_int(int32_t((128 - Format::kOffset) * 0x01010101u)));
+        Format::scales(block, within, unpacked[i].d, unpacked[i].m);
+      }
+    for (uint32_t row = 0; row < n_rows; row += kTileRows) {
+      const ActivationGroup<kPlanes>* tile = tile_at<kPlanes>(a, row, group, n, copy);
+      for (uint32_t r = 0; r < kTileRows; r += uint32_t(kRowsTogetherUnpacked))
+        multiply_unpacked<Format, kPlanes>(unpacked, n, {tile + r}, group == 0, a.y + size_t(row + r) * kLanes);
+    }
+  }
+}
+
+template <class Format, int kPlanes>
 static void multiply_panel(const PanelArgs& a) {
   uint32_t row = 0;
-  for (; row + 8 <= a.n_rows; row += 8) multiply_rows<Format, 8>(a, row);
-  if ((a.n_rows - row) & 4) multiply_rows<Format, 4>(a, row), row += 4;
-  if ((a.n_rows - row) & 2) multiply_rows<Format, 2>(a, row), row += 2;
-  if ((a.n_rows - row) & 1) multiply_rows<Format, 1>(a, row);
+  if (a.n_rows > kTileRows) {
+    row = a.n_rows / kTileRows * kTileRows;
+    multiply_tiles<Format, kPlanes>(a, row);
+  }
+  // A panel that has just been read is in the cache: the rest of the rows takes it again in fewer and fewer together.
+  for (; row + kMostFewRows <= a.n_rows; row += kMostFewRows) multiply_rows<Format, kPlanes, int(kMostFewRows)>(a, row);
+  if constexpr (kMostFewRows > 4)
+    if ((a.n_rows - row) & 4) multiply_rows<Format, kPlanes, 4>(a, row), row += 4;
+  if constexpr (kMostFewRows > 2)
+    if ((a.n_rows - row) & 2) multiply_rows<Format, kPlanes, 2>(a, row), row += 2;
+  if constexpr (kMostFewRows > 1)
+    if ((a.n_rows - row) & 1) multiply_rows<Format, kPlanes, 1>(a, row);
 }
 
 /// The values of one output of a panel.

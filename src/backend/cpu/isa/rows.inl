@@ -1,4 +1,4 @@
-// Functions over one row: RMS norm, activations to 14-bit integers, gates, softcap.
+// Functions over one row: RMS norm, activations to integers, gates, softcap.
 
 /// The first `n` < 16 values, the other lanes 0.
 HC_INLINE Floats load_part(const float* p, uint32_t n) {
@@ -76,9 +76,12 @@ static void rotate_neighbours(float* x, const float* cosines, const float* sines
   });
 }
 
-static void quantize(const float* x, uint32_t cols, ActivationGroup* out) {
+template <int kPlanes>
+static void quantize(const float* x, uint32_t cols, uint32_t stride, void* groups) {
+  constexpr float kLargest = kPlanes == 1 ? 127.0f : 8127.0f;
+  auto* out = static_cast<ActivationGroup<kPlanes>*>(groups);
   const Ints magnitude_bits = broadcast_int(0x7fffffff);
-  for (uint32_t k = 0; k < cols; k += kGroup, ++out) {
+  for (uint32_t k = 0; k < cols; k += kGroup, out += stride) {
     const Floats x0 = load(x + k), x1 = load(x + k + kLanes);
     // Compared as integers, magnitudes order like their values, with infinity and NaN above all others.
     const int32_t bits = max_lane(max(bit_and(as_ints(x0), magnitude_bits), bit_and(as_ints(x1), magnitude_bits)));
@@ -86,22 +89,28 @@ static void quantize(const float* x, uint32_t cols, ActivationGroup* out) {
     memcpy(&largest, &bits, sizeof bits);
     // Below 1e-30 the factor would overflow; such a group is zero.
     const bool finite = bits < 0x7f800000, zero = finite && largest < 1e-30f;
-    const Floats factor = broadcast(finite && !zero ? 8127.0f / largest : 0.0f);
+    const Floats factor = broadcast(finite && !zero ? kLargest / largest : 0.0f);
     const Floats to_integer = broadcast(12582912.0f);  // 1.5 · 2^23: rounds to nearest, ties to even
     int32_t sums[2];
     for (int i = 0; i < 2; ++i) {
       // A selection, not a product: an infinity times 0 would be a NaN.
       const Floats v = finite ? mul(i == 0 ? x0 : x1, factor) : broadcast(0.0f);
       const Ints q = sub(as_ints(add(v, to_integer)), broadcast_int(0x4B400000));
-      const Ints hi = shift_right<7>(add(q, broadcast_int(64)));
-      store_bytes(out->hi + 16 * i, hi);
-      store_bytes(out->lo + 16 * i, sub(q, shift_left<7>(hi)));
+      if constexpr (kPlanes == 1) {
+        store_bytes(out->planes[0] + 16 * i, q);
+      } else {
+        const Ints hi = shift_right<7>(add(q, broadcast_int(64)));
+        store_bytes(out->planes[0] + 16 * i, hi);
+        store_bytes(out->planes[1] + 16 * i, sub(q, shift_left<7>(hi)));
+      }
       sums[i] = sum(q);
     }
-    out->d = !finite ? __builtin_nanf("") : zero ? 0.0f : largest / 8127.0f;
-    out->sum = sums[0] + sums[1];
-    out->first_sum = sums[0];
-    out->d_sum = out->d * float(out->sum);
+    out->d = !finite ? __builtin_nanf("") : zero ? 0.0f : largest / kLargest;
+    constexpr int32_t kUnit = kPlanes == 1 ? 128 : 1;
+    out->raised[0] = -kUnit * (sums[0] + sums[1]);
+    out->raised[1] = -kUnit * sums[0];
+    out->raised[2] = -kUnit * sums[1];
+    out->d_sum = out->d * float(sums[0] + sums[1]);
   }
 }
 
