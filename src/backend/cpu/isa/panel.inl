@@ -68,24 +68,42 @@ HC_INLINE ListedRows<kPlanes, kRows> listed_rows(const PanelArgs& a, uint32_t ro
   return rows;
 }
 
+/// Whether two rows are multiplied at once, by codes that pair_up() has rearranged for it.
+template <class Format, int kPlanes>
+constexpr bool kPairsRows = requires { typename Dot<Format, 8, kPlanes>::OfTwoRows; };
+
 /// One group of the rows [kFirst, kFirst + kRows), whose sums are in registers together.
 template <class Format, int kPlanes, int kFirst, int kRows, class Rows>
 HC_INLINE void multiply_group(const Ints* w, const Floats* d, const Floats* m, const Rows& rows, Floats* acc) {
   constexpr int kQuads = 8 / Format::kScales;
   repeat<int(Format::kScales)>([&](auto half) __attribute__((always_inline)) {
-    Dot<Format, kQuads, kPlanes> dots[kRows];
-    repeat<kRows>([&](auto r) __attribute__((always_inline)) {
-      dots[r].template start<Format::kScales == 2 ? half + 1 : 0>(rows[kFirst + r]);
-    });
-    repeat<kQuads>([&](auto quad) __attribute__((always_inline)) {
-      constexpr int g = half * kQuads + quad;
-      const Ints codes = w[g];
-      repeat<kRows>([&](auto r) __attribute__((always_inline)) { dots[r].template step<g>(codes, rows[kFirst + r]); });
-    });
-    repeat<kRows>([&](auto r) __attribute__((always_inline)) {
+    constexpr int kPart = Format::kScales == 2 ? half + 1 : 0;
+    const auto add_to_sum = [&](auto r, Ints products) __attribute__((always_inline)) {
       Floats& sum = acc[kFirst + r];
-      sum = fma(to_floats(dots[r].finish()), mul(d[half], broadcast(rows[kFirst + r].d)), sum);
-    });
+      sum = fma(to_floats(products), mul(d[half], broadcast(rows[kFirst + r].d)), sum);
+    };
+    if constexpr (kPairsRows<Format, kPlanes> && kRows == 2) {
+      typename Dot<Format, kQuads, kPlanes>::OfTwoRows dots;
+      dots.template start<kPart>(rows[kFirst], rows[kFirst + 1]);
+      repeat<kQuads>([&](auto quad) __attribute__((always_inline)) {
+        constexpr int g = half * kQuads + quad;
+        dots.template step<g>(w[g], rows[kFirst], rows[kFirst + 1]);
+      });
+      Ints first, second;
+      dots.finish(first, second);
+      add_to_sum(Index<0>{}, first);
+      add_to_sum(Index<1>{}, second);
+    } else {
+      Dot<Format, kQuads, kPlanes> dots[kRows];
+      repeat<kRows>([&](auto r) __attribute__((always_inline)) { dots[r].template start<kPart>(rows[kFirst + r]); });
+      repeat<kQuads>([&](auto quad) __attribute__((always_inline)) {
+        constexpr int g = half * kQuads + quad;
+        const Ints codes = w[g];
+        repeat<kRows>([&](auto r)
+                          __attribute__((always_inline)) { dots[r].template step<g>(codes, rows[kFirst + r]); });
+      });
+      repeat<kRows>([&](auto r) __attribute__((always_inline)) { add_to_sum(r, dots[r].finish()); });
+    }
   });
   repeat<int(Format::kMins)>([&](auto half) __attribute__((always_inline)) {
     repeat<kRows>([&](auto r) __attribute__((always_inline)) {
@@ -123,6 +141,7 @@ static void multiply_rows(const PanelArgs& a, uint32_t first_row) {
       for (uint32_t line = 0; line < Format::kCodeBytes; line += 64) __builtin_prefetch(codes + kPrefetchBytes + line);
       Ints w[8];
       load_codes<Format>(codes, w);
+      if constexpr (kPairsRows<Format, kPlanes> && kRows > 1) Dot<Format, 8, kPlanes>::pair_up(w);
       Floats d[2], m[2];
       Format::scales(block, within, d, m);
       multiply_group_of_all<Format, kPlanes, kRows, kRowsTogether>(w, d, m, rows, acc);
@@ -191,6 +210,7 @@ static void multiply_tiles(const PanelArgs& a, uint32_t n_rows) {
         load_codes<Format>(block + Format::kScaleBytes + within * Format::kCodeBytes, unpacked[i].w);
         if constexpr (RaisedFormat<Format>::kRaised && Format::kOffset != 128)
           for (Ints& w : unpacked[i].w) w = add(w, broadcast_int(int32_t((128 - Format::kOffset) * 0x01010101u)));
+        if constexpr (kPairsRows<Format, kPlanes>) Dot<Format, 8, kPlanes>::pair_up(unpacked[i].w);
         Format::scales(block, within, unpacked[i].d, unpacked[i].m);
       }
     for (uint32_t row = 0; row < n_rows; row += kTileRows) {
