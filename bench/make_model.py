@@ -9,7 +9,11 @@ fetched. The weights are scaled so that activations stay finite. There is no voc
 text. Types name what llama.cpp's quantizer would give: q4_k_m has some matrices in q6_k.
 """
 import argparse
+import contextlib
+import errno
+import os
 import random
+import signal
 import struct
 import sys
 from pathlib import Path
@@ -48,8 +52,9 @@ GEOMETRIES = {
 # What a file of a type is made of: most matrices, those that a mixed file keeps finer, the table of embeddings.
 MIXES = {
     "q4_0": ("q4_0", "q4_0", "q6_k"), "q4_1": ("q4_1", "q4_1", "q6_k"), "q5_0": ("q5_0", "q5_0", "q6_k"),
-    "q5_1": ("q5_1", "q5_1", "q6_k"), "q8_0": ("q8_0", "q8_0", "q8_0"), "q4_k_m": ("q4_k", "q6_k", "q6_k"), "q5_k_m": ("q5_k", "q6_k", "q6_k"),
-    "q6_k": ("q6_k", "q6_k", "q6_k"), "f16": ("f16", "f16", "f16"), "bf16": ("bf16", "bf16", "bf16"),
+    "q5_1": ("q5_1", "q5_1", "q6_k"), "q8_0": ("q8_0", "q8_0", "q8_0"), "q4_k_m": ("q4_k", "q6_k", "q6_k"),
+    "q5_k_m": ("q5_k", "q6_k", "q6_k"), "q6_k": ("q6_k", "q6_k", "q6_k"), "f16": ("f16", "f16", "f16"),
+    "bf16": ("bf16", "bf16", "bf16"),
 }
 NARROW = {"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}  # for rows that are not whole blocks of 256
 
@@ -141,8 +146,22 @@ def make(geometry, mix):
 
 
 def write(geometry, mix, path):
+    """The whole file or none: whatever ends it early, what was at `path` before stays there."""
+    if not os.fspath(path):
+        raise FileNotFoundError(errno.ENOENT, "the file's name is empty", "FILE")
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")  # another process may be making the same
     source = random.Random(7)  # the same file every time
-    make(geometry, mix).write(path, lambda kind, dims: random_data(kind, dims, source))
+    try:
+        make(geometry, mix).write(unfinished, lambda kind, dims: random_data(kind, dims, source))
+        os.replace(unfinished, path)
+    except OSError as error:  # a failing write() does not know the name
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
 
 
 def main():
@@ -161,7 +180,13 @@ def main():
     for given, known in ((arguments.geometry, GEOMETRIES), (arguments.mix, MIXES)):
         if given not in known:
             parser.error(f"{given!r} is unknown; there are: {' '.join(known)}")
-    write(arguments.geometry, arguments.mix, arguments.path)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the unfinished file goes
+    try:
+        write(arguments.geometry, arguments.mix, arguments.path)
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        sys.exit(f"make_model.py: {error.filename}: {error.strerror}")
     print(f"{arguments.path}: {Path(arguments.path).stat().st_size / 1e6:.0f} MB", file=sys.stderr)
     return 0
 
