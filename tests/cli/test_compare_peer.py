@@ -6,9 +6,12 @@ import json
 import math
 import os
 import re
+import resource
+import signal
 import struct
 import subprocess
 import sys
+import time
 import unittest
 from pathlib import Path
 
@@ -91,7 +94,7 @@ class Reading(unittest.TestCase):
         usable = sorted(os.sched_getaffinity(0))
         self.assertEqual(peer.parse_cores(str(usable[0])), {usable[0]})
         self.assertEqual(peer.parse_cores(f"{usable[0]}-{usable[0]}"), {usable[0]})
-        for wrong in ("", "x", "1-", "99999", "2-1"):
+        for wrong in ("", "x", "1-", "99999", "2-1", "0-99999999999", "٠"):
             with self.assertRaises(Exception, msg=wrong):
                 peer.parse_cores(wrong)
 
@@ -139,6 +142,45 @@ class Running(Case):
         self.peer = self.script("talking", "#!/bin/sh\necho '[{}]'\n")
         self.assertIn("its output cannot be read", self.compare(code=1).stderr)
 
+    def test_what_it_started_ends_with_it(self):
+        """The peer is a script that starts another process, which tells its number."""
+        told = self.folder / "number"
+        self.peer = self.script("starting", f"#!/bin/sh\nsleep 60 & echo $! > {told}.part\n"
+                                f"mv {told}.part {told}; wait\n")
+        for ending, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+            told.unlink(missing_ok=True)
+            process = subprocess.Popen([sys.executable, "-B", str(BENCH / "compare-peer"), "--honeycrisp", BINARY,
+                                        "--peer", str(self.peer), "-m", str(self.model)], env=self.env,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            while not told.exists():
+                self.assertIsNone(process.poll())
+                time.sleep(0.01)
+            process.send_signal(ending)
+            out, errors = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, out), (code, b""), errors)
+            self.assertNotIn(b"Traceback", errors)
+            number = int(told.read_text())
+            for _ in range(1000):  # killed, and then buried by whoever inherits it
+                try:
+                    state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+                except OSError:
+                    break
+                if state == "Z":
+                    break
+                time.sleep(0.01)
+            else:
+                self.fail(f"{ending.name} left process {number} running")
+
+    def test_programs_are_files_and_not_searched(self):
+        result = subprocess.run([sys.executable, "-B", str(BENCH / "compare-peer"), "--honeycrisp", BINARY, "--peer",
+                                 "llama-bench", "-m", "tiny.gguf", "-p", "0", "-n", "4", "-r", "1", "-t", "1"],
+                                capture_output=True, text=True, env=self.env, cwd=self.folder, timeout=120, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.peer = self.folder
+        self.assertIn("no such program", self.compare(code=1).stderr)
+        self.peer = self.script("other-machine", "\x7fELF")
+        self.assertRegex(self.compare(code=1).stderr, r"(?m)^compare-peer: .*other-machine: Exec format error$")
+
     def test_wrong_usage_and_models(self):
         self.assertIn("nothing to measure", self.compare("-p", "0", "-n", "0", code=2).stderr)
         self.assertIn("whole number from 1", self.compare("-r", "0", code=2).stderr)
@@ -168,6 +210,27 @@ class Models(Case):
                                    ("qwen2.5-1.5b", 1544), ("qwen3-0.6b", 596)):
             parameters = sum(math.prod(dims) for _, dims, _ in maker.make(geometry, "f16").tensors.values())
             self.assertAlmostEqual(parameters / 1e6 / millions, 1, delta=0.002, msg=geometry)
+
+    def test_an_unfinished_file_replaces_nothing(self):
+        path = self.folder / "model.gguf"
+        path.write_text("precious")
+        command = [sys.executable, "-B", str(BENCH / "make_model.py"), "smollm2-135m", "q4_0", str(path)]
+        full = subprocess.run(command, capture_output=True, text=True, check=False,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
+        self.assertEqual((full.returncode, full.stderr), (1, f"make_model.py: {path}: File too large\n"))
+        stopped = subprocess.Popen(command)
+        while len(list(self.folder.iterdir())) == 1:
+            self.assertIsNone(stopped.poll())
+            time.sleep(0.001)
+        stopped.terminate()
+        self.assertEqual(stopped.wait(), 143)
+        self.assertEqual(([path], "precious"), (list(self.folder.iterdir()), path.read_text()))
+
+    def test_only_a_regular_file_is_replaced(self):
+        for path in (os.devnull, self.folder, ""):
+            with self.assertRaises(OSError):
+                maker.write("smollm2-135m", "q4_0", path)
+        self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_wrong_names_are_told(self):
         for arguments in (["nope", "q4_0", "x"], ["qwen3-0.6b", "nope", "x"], ["qwen3-0.6b"]):
