@@ -100,7 +100,7 @@ TEST_P(Bits, of_an_op_are_the_same_on_every_machine) {
   const OpCase& op_case = op_cases()[GetParam()];
   const TinyProgram t = op_case.build();
   const auto expected = case_bits().find(op_case.name);
-  for (const Isa* isa : available_isas()) {
+  for (const Isa* isa : tested_isas()) {
     uint64_t hash = kNoBits;
     for (CacheType type : kCacheTypes) {
       hash = hash_bits(all_logits(*make(t, *isa, 2, type), t.program, op_case.positions, 50), hash);
@@ -215,7 +215,7 @@ class DecoderBits : public ::testing::TestWithParam<size_t> {
 TEST_P(DecoderBits, are_the_same_on_every_machine) {
   for (size_t type = 0; type < std::size(kCacheTypes); ++type) {
     if (decoder_.bits[type] == 0) continue;
-    for (const Isa* isa : available_isas())
+    for (const Isa* isa : tested_isas())
       expect(
           all_logits(*make(tiny_, *isa, 2, kCacheTypes[type], kMostRows), tiny_.program, decoder_.positions, kMostRows),
           type, isa->name);

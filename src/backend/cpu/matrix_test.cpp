@@ -159,7 +159,7 @@ TEST_P(Matrix, bits_are_the_same_on_every_instruction_set_and_in_every_batch) {
       const uint32_t cols = block == 1 ? kFloatColumns[i % 5] : (block > 32 ? kSuperBlocks : kBlocks)[i % 5] * block;
       const Problem p(format, rows, cols, rows * 1000 + i, 1, kActivations[i / 5]);
       const std::vector<float> expected = p.multiply(*find_isa("scalar").value(), 0, kLargestBatch);
-      for (const Isa* isa : available_isas())
+      for (const Isa* isa : tested_isas())
         for (uint32_t batch : kBatches) {
           const uint32_t first = kLargestBatch - batch;
           const std::vector<float> part(expected.begin() + size_t{first} * rows, expected.end());
@@ -179,7 +179,7 @@ TEST_P(Matrix, a_slice_times_some_of_the_rows_has_the_bits_of_it_alone) {
     alone.program.weights[0].slices = 1;
     alone.program.weights[0].data += 2 * p.bytes.size() / 3;
     alone.pack();
-    for (const Isa* isa : available_isas()) {
+    for (const Isa* isa : tested_isas()) {
       const std::vector<float> all = alone.multiply(*isa, 0, kLargestBatch);
       const std::vector<float> listed = p.multiply(*isa, 0, kLargestBatch, {.count = 4, .indices = kChosen}, 2);
       const std::vector<float> middle = p.multiply(*isa, 0, kLargestBatch, {.count = 3, .first = 6}, 2);
@@ -195,7 +195,7 @@ TEST_P(Matrix, infinity_and_nan_reach_every_output_of_their_row_and_no_other) {
   const uint32_t block = quant::info(format).block_elements, cols = block == 1 ? 40 : 2 * std::max(block, 32u);
   for (float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
                     std::numeric_limits<float>::quiet_NaN()})
-    for (const Isa* isa : available_isas()) {
+    for (const Isa* isa : tested_isas()) {
       Problem p(format, 5, cols, 7, 1, std::isnan(bad) ? Activations::k8Bit : Activations::k14Bit);
       p.x[cols + 33] = bad;  // second row
       const std::vector<float> y = p.multiply(*isa, 0, 3);
@@ -215,7 +215,7 @@ TEST_P(Panel, gives_back_the_outputs_of_the_file) {
   const PackedMatrix* matrix = p.packed.find({0, 0, rows});
   ASSERT_NE(matrix, nullptr);
   std::vector<float> expected(cols), ours(cols);
-  for (const Isa* isa : available_isas())
+  for (const Isa* isa : tested_isas())
     for (uint32_t r = 0; r < rows; ++r) {
       quant::dequantize_row(format, p.bytes.data() + r * quant::row_bytes(format, cols), expected.data(), cols);
       unpack_for(*isa, format)(matrix->data + r / kLanes * matrix->panel_bytes, cols / kGroup, r % kLanes, ours.data());
@@ -269,7 +269,7 @@ TEST(PackedWeights, only_the_rows_that_were_packed_are_given_back) {
 
 TEST(MatrixInput, huge_and_tiny_activations_stay_exact_in_proportion) {
   for (float factor : {1e-25f, 1e-10f, 1e10f, 1e30f})
-    for (const Isa* isa : available_isas()) {
+    for (const Isa* isa : tested_isas()) {
       Problem p(quant::Format::kQ8_0, 3, 64, 11);
       const std::vector<float> y = p.multiply(*isa, 0, 1);
       for (float& x : p.x) x *= factor;
@@ -280,7 +280,7 @@ TEST(MatrixInput, huge_and_tiny_activations_stay_exact_in_proportion) {
 }
 
 TEST(MatrixInput, groups_of_zeros_and_of_vanishing_values_are_zero) {
-  for (const Isa* isa : available_isas()) {
+  for (const Isa* isa : tested_isas()) {
     Problem p(quant::Format::kQ4_1, 3, 64, 13);
     for (float value : {0.0f, 1e-31f, 1e-40f, -0.0f}) {
       std::fill(p.x.begin(), p.x.end(), value);
@@ -316,7 +316,7 @@ void expect_nearest(const Isa& isa, Activations activations, float largest_q) {
 }
 
 TEST(MatrixInput, integers_are_the_nearest_of_their_bits) {
-  for (const Isa* isa : available_isas()) {
+  for (const Isa* isa : tested_isas()) {
     expect_nearest<1>(*isa, Activations::k8Bit, 127);
     expect_nearest<2>(*isa, Activations::k14Bit, 8127);
   }
@@ -335,7 +335,7 @@ TEST_P(Panel, the_largest_products_do_not_overflow) {
       for (float sign : {1.0f, -1.0f}) {
         std::fill(p.x.begin(), p.x.end(), 3 * sign);
         const std::vector<float> expected = p.multiply(*find_isa("scalar").value(), 0, 9);
-        for (const Isa* isa : available_isas())
+        for (const Isa* isa : tested_isas())
           EXPECT_TRUE(same_bits(p.multiply(*isa, 0, 9), expected)) << isa->name << ", " << name_of(activations);
       }
     }

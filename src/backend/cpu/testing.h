@@ -15,6 +15,9 @@ namespace honeycrisp::backend::cpu::testing {
 
 using namespace honeycrisp::test_support;
 
+/// The available instruction sets, and variants of them that only the tests run.
+std::vector<const Isa*> tested_isas();
+
 constexpr uint32_t kMaxRows = 64;
 
 inline CompileOptions options(CacheType type, uint32_t max_rows = kMaxRows,

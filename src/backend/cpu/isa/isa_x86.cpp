@@ -3,7 +3,7 @@
 
 namespace honeycrisp::backend::cpu {
 
-extern const Isa kIsaAvx2, kIsaAvx512, kIsaAvx512Vnni;
+extern const Isa kIsaAvx2, kIsaAvxVnni, kIsaAvx512, kIsaAvx512Vnni;
 
 namespace detail {
 
@@ -16,6 +16,7 @@ std::vector<const Isa*> available_vector_isas() {
   std::vector<const Isa*> isas;
   if (avx512 && __builtin_cpu_supports("avx512vnni")) isas.push_back(&kIsaAvx512Vnni);
   if (avx512) isas.push_back(&kIsaAvx512);
+  if (avx2 && __builtin_cpu_supports("avxvnni")) isas.push_back(&kIsaAvxVnni);
   if (avx2) isas.push_back(&kIsaAvx2);
   return isas;
 }

@@ -33,6 +33,10 @@ constexpr uint64_t kPeakMultiplyAdds = 64;
 HC_INLINE PeakSum peak_step(PeakSum sum, PeakSum a, PeakSum b) {
   return _mm512_add_epi16(sum, _mm512_maddubs_epi16(a, b));
 }
+#elif defined(__AVXVNNI__)
+typedef __m256i PeakSum;
+constexpr uint64_t kPeakMultiplyAdds = 32;
+HC_INLINE PeakSum peak_step(PeakSum sum, PeakSum a, PeakSum b) { return _mm256_dpbusd_avx_epi32(sum, a, b); }
 #elif defined(__AVX2__)
 typedef __m256i PeakSum;
 constexpr uint64_t kPeakMultiplyAdds = 32;

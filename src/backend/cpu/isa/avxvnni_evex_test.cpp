@@ -1,0 +1,31 @@
+// The code of avxvnni.cpp in the encoding of AVX-512 VL, so that the tests run it where AVX-VNNI itself is missing.
+// Compiled with its own flags: see isa/kernels.h for what may be included here.
+#include "backend/cpu/isa/kernels.h"
+#include "quant/blocks.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+namespace honeycrisp::backend::cpu {
+namespace {
+// clang-format off: the order matters
+#include "backend/cpu/isa/lanes_avx2.inl"
+#include "backend/cpu/isa/math.inl"
+#include "backend/cpu/isa/formats.inl"
+#include "backend/cpu/isa/unroll.inl"
+#include "backend/cpu/isa/dot_avxvnni.inl"
+#include "backend/cpu/isa/dot_vnni.inl"
+#include "backend/cpu/isa/panel.inl"
+#include "backend/cpu/isa/rows.inl"
+#include "backend/cpu/isa/attention.inl"
+#include "backend/cpu/isa/delta.inl"
+#include "backend/cpu/isa/multiply.inl"
+#include "backend/cpu/isa/probe.inl"
+#include "backend/cpu/isa/table.inl"
+// clang-format on
+}  // namespace
+
+extern const Isa kIsaAvxVnniEvex;
+const Isa kIsaAvxVnniEvex = HC_ISA_TABLE("avxvnni (evex)");
+
+}  // namespace honeycrisp::backend::cpu
