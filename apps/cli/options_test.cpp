@@ -1,6 +1,5 @@
 #include "cli/options.h"
 
-#include "cli/answer/bandwidth.h"
 #include "cli/term/messages.h"
 #include "cli/term/terminal.h"
 #include "cli/text_json.h"
@@ -45,11 +44,6 @@ TEST(Sanitize, ControlCharactersBecomeVisible) {
 }
 
 TEST(ValidUtf8, MalformedBytesAreReplaced) { EXPECT_EQ(valid_utf8("a\xff\xc3"), "a\uFFFD\uFFFD"); }
-
-TEST(Bandwidth, IsMeasured) {
-  EXPECT_GT(measure_read_bandwidth(1), 1e8);
-  EXPECT_EQ(measure_read_bandwidth(0), 0);
-}
 
 }  // namespace
 }  // namespace honeycrisp::cli
