@@ -3,13 +3,13 @@
 
 #include "backend/metal/soft/scan/scanner.h"
 #include "cases.h"
+#include "support/temporary_folder.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 namespace honeycrisp::backend::metal::soft::testing {
 namespace {
@@ -40,13 +40,8 @@ std::string build_checked(const fs::path& folder, const std::string& text, const
 
 class Mutations : public ::testing::TestWithParam<size_t> {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "metal-mutant-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder = name;
-  }
-  void TearDown() override { fs::remove_all(folder); }
-  fs::path folder;
+  const test_support::TemporaryFolder temporary;
+  const fs::path folder = temporary.path();
 };
 
 TEST_P(Mutations, reported) {

@@ -1,10 +1,9 @@
 #include "backend/metal/soft/scan/scanner.h"
 
+#include "support/temporary_folder.h"
+
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 namespace honeycrisp::backend::metal::soft {
 namespace {
@@ -128,16 +127,15 @@ TEST(MslScanner, any_bytes_are_scanned_without_harm) {
 }
 
 TEST(MslScanner, quoted_includes_are_put_in_place_once) {
-  std::string folder = (std::filesystem::temp_directory_path() / "msl-scan-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  std::ofstream(folder + "/a.metal") << "#include <metal_stdlib>\n#include \"b.h\"\n#include \"b.h\"\nint after;\n";
-  std::ofstream(folder + "/b.h") << "#pragma once\nint inside;\n";
+  const test_support::TemporaryFolder temporary;
+  const std::string& folder = temporary.path();
+  temporary.write("a.metal", "#include <metal_stdlib>\n#include \"b.h\"\n#include \"b.h\"\nint after;\n");
+  temporary.write("b.h", "#pragma once\nint inside;\n");
   const std::string text = expand_includes(folder + "/a.metal").value();
   EXPECT_EQ(text, "#line 1 \"" + folder + "/a.metal\"\n#include <metal_stdlib>\n#line 1 \"" + folder +
                       "/b.h\"\n\nint inside;\n#line 3 \"" + folder + "/a.metal\"\n#line 4 \"" + folder +
                       "/a.metal\"\nint after;\n");
   EXPECT_FALSE(expand_includes(folder + "/none.metal"));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -113,26 +113,20 @@ SOFT_INLINE T smoothstep(T low, T high, T v) {
   const T t = metal::clamp(T((v - low) / (high - low)), T(0.0f), T(1.0f));
   return T(t * t * (T(3.0f) - T(2.0f) * t));
 }
-template <floating T>
-SOFT_INLINE T pow(T a, T b) {
-  return T(__builtin_powf(float(a), float(b)));
-}
-template <floating T>
-SOFT_INLINE T powr(T a, T b) {
-  return T(__builtin_powf(float(a), float(b)));
-}
-template <floating T>
-SOFT_INLINE T fmod(T a, T b) {
-  return T(__builtin_fmodf(float(a), float(b)));
-}
-template <floating T>
-SOFT_INLINE T atan2(T a, T b) {
-  return T(__builtin_atan2f(float(a), float(b)));
-}
-template <floating T>
-SOFT_INLINE T copysign(T a, T b) {
-  return T(__builtin_copysignf(float(a), float(b)));
-}
+/// A function of two floats, and element by element over vectors of one type.
+#define SOFT_MATH_2(name, expr)             \
+  template <floating T>                     \
+  SOFT_INLINE T name(T a, T b) {            \
+    const float x = float(a), y = float(b); \
+    return T(expr);                         \
+  }                                         \
+  SOFT_VECTOR_2(name)
+SOFT_MATH_2(pow, __builtin_powf(x, y))
+SOFT_MATH_2(powr, __builtin_powf(x, y))
+SOFT_MATH_2(fmod, __builtin_fmodf(x, y))
+SOFT_MATH_2(atan2, __builtin_atan2f(x, y))
+SOFT_MATH_2(copysign, __builtin_copysignf(x, y))
+#undef SOFT_MATH_2
 template <floating T>
 SOFT_INLINE T divide(T a, T b) {
   return T(a / b);
@@ -145,11 +139,6 @@ SOFT_VECTOR_2(max)
 SOFT_VECTOR_2(min)
 SOFT_VECTOR_2(fmax)
 SOFT_VECTOR_2(fmin)
-SOFT_VECTOR_2(pow)
-SOFT_VECTOR_2(powr)
-SOFT_VECTOR_2(fmod)
-SOFT_VECTOR_2(atan2)
-SOFT_VECTOR_2(copysign)
 SOFT_VECTOR_2(step)
 template <class A, class B, class C>
   requires(same_vector<A, B> && same_vector<A, C>)
