@@ -78,7 +78,7 @@ struct StepPlan {
   std::string kernel;        // e.g. "project.q4_1.avx2"
   std::string why_not_fast;  // empty: the fast path
   uint32_t launches = 0;     // kernel launches on a GPU; passes of the thread pool on a CPU
-  uint32_t barriers = 0;
+  uint32_t barriers = 0;     // launches or passes that what follows waits for
 };
 struct Plan {
   std::string backend;          // name, device, instruction set
@@ -115,7 +115,7 @@ class Executor {
 
   /// Measures the ceilings now, with the threads or the device that compute: memory over about so many bytes of
   /// weights, or a buffer where there are none. Takes some 100 ms. Error: no memory for the buffer, or kUnsupported.
-  virtual Result<Ceilings> measure_ceilings(uint64_t buffer_bytes);
+  virtual Result<Ceilings> measure_ceilings(uint64_t bytes);
   /// From now on every step() adds the seconds of each step of the program to seconds[Program::steps]; null ends that.
   /// Error: kUnsupported.
   virtual Result<void> profile(double* seconds);

@@ -99,7 +99,7 @@ class OpKernel {
   virtual uint32_t n_passes() const = 0;
   /// What a thread does for itself before its first items of the pass. Reads nothing that the pass writes.
   virtual void enter(uint32_t, const StepState&, ThreadScratch&) const {}
-  /// How many items the pass has; 0 skips it without a barrier.
+  /// How many items the pass has; 0 skips it.
   virtual size_t n_items(uint32_t pass, const StepState& s) const = 0;
   virtual void run(uint32_t pass, size_t begin, size_t end, const StepState& s, ThreadScratch& t) const = 0;
 
