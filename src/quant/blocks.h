@@ -21,7 +21,7 @@ using namespace metal;
 // Twice the value of each FP4 (E2M1) code, so that it is an integer; code 8 is minus zero and reads as zero.
 #define HC_E2M1_DOUBLED 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 
-#ifdef __cplusplus
+#if defined(__cplusplus) && !defined(__METAL_VERSION__)
 namespace honeycrisp {
 namespace quant {
 #endif
@@ -245,7 +245,7 @@ typedef struct {
 } BlockTQ2_0;
 static_assert(sizeof(BlockTQ2_0) == 66, "TQ2_0");
 
-#ifdef __cplusplus
+#if defined(__cplusplus) && !defined(__METAL_VERSION__)
 }  // namespace quant
 }  // namespace honeycrisp
 #endif

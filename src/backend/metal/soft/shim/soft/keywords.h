@@ -1,6 +1,8 @@
 // MSL's keywords as macros. Last of the shim's headers: they would maim any C++ header after them.
 #pragma once
 
+#define __METAL_VERSION__ 310  // for headers that C++ and MSL share
+
 #define kernel
 #define device
 #define constant
