@@ -53,9 +53,11 @@ class AttendKernel final : public OpKernel {
   void run(uint32_t pass, size_t begin, size_t end, const StepState& s, ThreadScratch& t) const override {
     const bool split = splits_chunks(n_pairs(s), s);
     for (size_t item = begin; item < end; ++item) {
+      // Threads take ranges of items in turns: after this range comes, most likely, the one after the others'.
+      const size_t next = item + 1 < end ? item + 1 : item + 1 + (s.n_threads - 1) * (end - begin);
       switch (pass) {
         case kAppend: prepare_row(item, s, t); break;
-        case kChunks: split ? attend_one_chunk(item, s, t) : attend_rows(item, s, t); break;
+        case kChunks: split ? attend_one_chunk(item, next, s, t) : attend_rows(item, s, t); break;
         case kMerge: merge_chunks(item, s); break;
       }
     }
@@ -273,7 +275,8 @@ class AttendKernel final : public OpKernel {
     return s.softmax + (pair * s.n_chunks + chunk) * n_queries_ * softmax_;
   }
 
-  void attend_one_chunk(size_t item, const StepState& s, ThreadScratch& t) const {
+  // `next_item`: what this thread probably does next.
+  void attend_one_chunk(size_t item, size_t next_item, const StepState& s, ThreadScratch& t) const {
     const size_t pair = item / s.n_chunks, row = pair / layer_.n_kv_heads;
     const auto chunk = uint32_t(item % s.n_chunks);
     const Range range = visible(s.batch->rows[row].position);
@@ -282,8 +285,7 @@ class AttendKernel final : public OpKernel {
     const Parts p = parts(t);
     pack_queries(row, 1, kv_head, (chunk + 1) * kChunkPositions >= range.last, s, p);
     float* out = part_of(pair, chunk, s);
-    // The threads take chunks in turns.
-    const size_t next_item = item + s.n_threads, next_pair = next_item / s.n_chunks;
+    const size_t next_pair = next_item / s.n_chunks;
     const uint8_t* next = nullptr;
     if (next_pair < n_pairs(s))
       next = chunk_keys(next_pair / layer_.n_kv_heads, uint32_t(next_pair % layer_.n_kv_heads),
