@@ -1,6 +1,7 @@
 // Attend: append keys and values, attend by chunks of 256 positions at absolute multiples, merged left to right.
-// Pass 1 norms and rotates all rows. With many rows a pass-2 item is a few rows and a KV head with all its chunks; with
-// few rows (decoding) every chunk is an item of its own and pass 3 merges them. A single row needs no pass 1: whoever
+// Pass 1 norms and rotates all rows. With many rows a pass-2 item is a block of rows and a KV head with all its chunks,
+// each converted to f32 once where the block has more rows than attend together; with few rows (decoding) every chunk
+// is an item of its own and pass 3 merges them. A single row needs no pass 1: whoever
 // attends to its last chunk appends its key and value. The arithmetic, its order and so the bits are always the same.
 #include "backend/cpu/op_kernel.h"
 #include "base/check.h"
@@ -17,7 +18,9 @@ using program::Norm;
 
 static_assert(kChunkPositions == program::kAttentionChunk && kPositionsPerPage == program::kPagePositions);
 
-constexpr uint32_t kManyQueries = 32;  // heads of several rows that attend together: enough for every register
+constexpr uint32_t kManyQueries = 32;    // heads of several rows that attend together: enough for every register
+constexpr uint32_t kBlockQueries = 128;  // heads of a block's rows: converting a chunk costs as much as 4 of them
+constexpr uint32_t kBlockRows = 64;
 
 enum Pass : uint32_t { kAppend, kChunks, kMerge, kPasses };
 
@@ -29,15 +32,15 @@ class AttendKernel final : public OpKernel {
         layer_(program.cache(op)),
         n_queries_(op.n_heads / layer_.n_kv_heads),
         softmax_(softmax_floats(layer_.value_dim)),
-        most_rows_(std::clamp(kManyQueries / n_queries_, 1u, kAttendRows)) {}
+        value_floats_(round_up(size_t{layer_.value_dim}, size_t{kLanes})),
+        most_rows_(std::clamp(kManyQueries / n_queries_, 1u, kAttendRows)),
+        block_rows_(std::clamp(kBlockQueries / n_queries_, most_rows_, kBlockRows) / most_rows_ * most_rows_),
+        at_(lay_out()) {}
 
   Needs needs() const override {
-    const size_t head = std::max(layer_.key_dim, layer_.value_dim);
-    const size_t append = std::max(size_t{layer_.n_kv_heads} * layer_.key_dim, head);
-    const size_t attend =
-        size_t{most_rows_} * n_queries_ * (kChunkPositions + 2 * softmax_ + 2 * size_t{layer_.key_dim}) + head;
+    const size_t append = std::max(size_t{layer_.n_kv_heads} * layer_.key_dim, size_t{layer_.value_dim});
     return {.queries_per_row = size_t{op_.n_heads} * layer_.key_dim,
-            .thread_floats = round_up(std::max(append, attend), size_t{kLanes}),
+            .thread_floats = round_up(std::max(append, at_.end), size_t{kLanes}),
             .softmax_floats = n_queries_ * softmax_};
   }
   uint32_t n_passes() const override { return kPasses; }
@@ -71,9 +74,12 @@ class AttendKernel final : public OpKernel {
     return {op_.window != 0 && position >= op_.window ? position - op_.window + 1 : 0, position + 1};
   }
 
-  // Rows that attend together, sharing what they read of the cache; fewer where threads would go without.
+  // Rows that attend together, sharing what they read of the cache, or a block of several times as many; fewer where
+  // threads would go without, or wait for the last one.
   uint32_t rows_per_item(const StepState& s) const {
-    return uint32_t(std::clamp<size_t>(n_pairs(s) / (4 * size_t{s.n_threads}), 1, most_rows_));
+    const size_t per_thread = n_pairs(s) / s.n_threads;
+    const size_t blocks = std::min<size_t>(per_thread / 16, block_rows_) / most_rows_ * most_rows_;
+    return uint32_t(std::max(blocks, std::clamp<size_t>(per_thread / 4, 1, most_rows_)));
   }
   size_t n_pairs(const StepState& s) const { return size_t{s.n_rows} * layer_.n_kv_heads; }
   // Not with a norm over all heads together, which would be repeated for each of them; nor where the output overwrites
@@ -158,71 +164,117 @@ class AttendKernel final : public OpKernel {
 
   // ---- pass 2
 
-  // The parts of a thread's floats, for up to most_rows rows.
+  // Where a thread's floats have what.
   struct Parts {
-    float* state;    // [rows][n_queries][softmax]
-    float* part;     // the same, of a chunk to merge
-    float* scores;   // [rows][n_queries][256]
-    float* queries;  // [rows][n_queries][key_dim]
-    float* packed;   // the same, as attend_chunk takes them
-    float* head;     // a key or a value
+    size_t state;    // [block rows][n_queries][softmax]
+    size_t queries;  // [block rows][n_queries][key_dim], most_rows at a time as attend_chunk takes them
+    size_t part;     // [most_rows][n_queries][softmax] of a chunk to merge
+    size_t scores;   // [most_rows][n_queries][256]
+    size_t plain;    // [most_rows][n_queries][key_dim] queries to pack
+    size_t keys;     // [256 / 16][key_dim][16] of a chunk, see attend_widen
+    size_t values;   // [256][value_dim rounded up to 16]
+    size_t head;     // a key or a value
+    size_t end;
   };
-  Parts parts(ThreadScratch& t) const {
-    const size_t n = size_t{most_rows_} * n_queries_;
-    Parts p{.state = t.floats, .part = {}, .scores = {}, .queries = {}, .packed = {}, .head = {}};
-    p.part = p.state + n * softmax_;
-    p.scores = p.part + n * softmax_;
-    p.queries = p.scores + n * kChunkPositions;
-    p.packed = p.queries + n * layer_.key_dim;
-    p.head = p.packed + n * layer_.key_dim;
+  Parts lay_out() const {
+    const size_t most = size_t{most_rows_} * n_queries_, block = size_t{block_rows_} * n_queries_;
+    size_t end = 0;
+    const auto add = [&](size_t floats) {
+      const size_t at = end;
+      end += round_up(floats, size_t{kLanes});
+      return at;
+    };
+    Parts p{.state = add(block * softmax_),
+            .queries = add(block * layer_.key_dim),
+            .part = add(most * softmax_),
+            .scores = add(most * kChunkPositions),
+            .plain = add(most * layer_.key_dim),
+            .keys = add(size_t{kChunkPositions} * layer_.key_dim),
+            .values = add(size_t{kChunkPositions} * value_floats_),
+            .head = add(std::max(layer_.key_dim, layer_.value_dim)),
+            .end = 0};
+    p.end = end;
     return p;
   }
 
-  // Packs the queries of some rows and a KV head, from pass 1 or made here; `chunk_is_last`: of those that the row
-  // sees.
+  // Packs the queries of up to most_rows rows and a KV head, from pass 1 or made here; `chunk_is_last`: of those that
+  // the row sees.
   void pack_queries(size_t first_row, uint32_t n_rows, uint32_t kv_head, bool chunk_is_last, const StepState& s,
-                    const Parts& p) const {
+                    ThreadScratch& t, float* packed) const {
     const size_t floats = size_t{n_queries_} * layer_.key_dim;
+    float* plain = t.floats + at_.plain;
     if (appends_while_attending(s))
-      prepare_head(first_row, kv_head, chunk_is_last, s, p.queries, p.head);
+      prepare_head(first_row, kv_head, chunk_is_last, s, plain, t.floats + at_.head);
     else
       for (uint32_t i = 0; i < n_rows; ++i)
-        std::copy_n(shared_queries(first_row + i, s) + kv_head * floats, floats, p.queries + i * floats);
-    s.isa->attend_pack(p.queries, n_rows * n_queries_, layer_.key_dim, p.packed);
+        std::copy_n(shared_queries(first_row + i, s) + kv_head * floats, floats, plain + i * floats);
+    s.isa->attend_pack(plain, n_rows * n_queries_, layer_.key_dim, packed);
   }
 
-  // Chunk `chunk` for rows of one sequence at consecutive positions and a KV head; row i to outs[i]
-  // [n_queries][softmax], if it sees any of it. `next`: see AttendChunkArgs.
-  void attend_chunk(size_t first_row, uint32_t n_rows, uint32_t kv_head, uint32_t chunk, float* const* outs,
-                    const uint8_t* next, const StepState& s, const Parts& p) const {
+  // What of a chunk a row sees, from its start.
+  Range visible_in(uint32_t chunk, uint32_t position) const {
+    const uint32_t start = chunk * kChunkPositions, end = start + kChunkPositions;
+    const Range range = visible(position);
+    return {std::clamp(range.first, start, end) - start, std::min(range.last, end) - start};
+  }
+
+  // Where the cache has what rows of one sequence, from `first_row` to `last_row`, see of a chunk.
+  ChunkPages chunk_pages(size_t first_row, size_t last_row, uint32_t kv_head, uint32_t chunk,
+                         const StepState& s) const {
+    ChunkPages pages{.element = s.cache->element(),
+                     .keys = {},
+                     .values = {},
+                     .key_tile_bytes = s.cache->key_tile_bytes(layer_.pool),
+                     .value_position_bytes = s.cache->value_position_bytes(layer_.pool)};
     const Row& first = s.batch->rows[first_row];
-    const uint32_t start = chunk * kChunkPositions;
-    AttendChunkArgs a{.queries = p.packed,
+    const auto table = s.batch->sequences[first.sequence].tables[layer_.pool];
+    const uint32_t from = visible_in(chunk, first.position).first,
+                   to = visible_in(chunk, s.batch->rows[last_row].position).last;
+    for (uint32_t i = from / kPositionsPerPage; i * kPositionsPerPage < to; ++i) {
+      const PageId page = table[chunk * (kChunkPositions / kPositionsPerPage) + i];
+      pages.keys[i] = s.cache->keys(layer_, page, kv_head);
+      pages.values[i] = s.cache->values(layer_, page, kv_head);
+    }
+    return pages;
+  }
+
+  // The same as f32, in the thread's own memory.
+  ChunkPages widen(const ChunkPages& pages, size_t first_row, size_t last_row, uint32_t chunk, const StepState& s,
+                   ThreadScratch& t) const {
+    float *keys = t.floats + at_.keys, *values = t.floats + at_.values;
+    s.isa->attend_widen(pages, visible_in(chunk, s.batch->rows[first_row].position).first,
+                        visible_in(chunk, s.batch->rows[last_row].position).last, layer_.key_dim, layer_.value_dim,
+                        keys, values);
+    ChunkPages wide{.element = KvElement::kF32,
+                    .keys = {},
+                    .values = {},
+                    .key_tile_bytes = size_t{layer_.key_dim} * kLanes * sizeof(float),
+                    .value_position_bytes = value_floats_ * sizeof(float)};
+    for (uint32_t i = 0; i < std::size(wide.keys); ++i) {
+      wide.keys[i] = reinterpret_cast<const uint8_t*>(keys + size_t{i} * kPositionsPerPage * layer_.key_dim);
+      wide.values[i] = reinterpret_cast<const uint8_t*>(values + size_t{i} * kPositionsPerPage * value_floats_);
+    }
+    return wide;
+  }
+
+  // Chunk `chunk` for up to most_rows rows of one sequence at consecutive positions and a KV head; row i to outs[i]
+  // [n_queries][softmax], if it sees any of it. `next`: see AttendChunkArgs.
+  void attend_chunk(size_t first_row, uint32_t n_rows, uint32_t chunk, const float* packed, const ChunkPages& pages,
+                    float* const* outs, const uint8_t* next, const StepState& s, ThreadScratch& t) const {
+    AttendChunkArgs a{.queries = packed,
                       .rows = {},
                       .n_rows = n_rows,
                       .n_heads = n_queries_,
                       .key_dim = layer_.key_dim,
                       .value_dim = layer_.value_dim,
-                      .element = s.cache->element(),
-                      .key_pages = {},
-                      .value_pages = {},
+                      .pages = pages,
                       .next = next,
-                      .key_tile_bytes = s.cache->key_tile_bytes(layer_.pool),
-                      .value_position_bytes = s.cache->value_position_bytes(layer_.pool),
                       .softcap = op_.softcap,
-                      .scores = p.scores};
+                      .scores = t.floats + at_.scores};
     for (uint32_t i = 0; i < n_rows; ++i) {
-      const Range range = visible(first.position + i);
-      a.rows[i] = {.first = std::clamp(range.first, start, start + kChunkPositions) - start,
-                   .last = std::min(range.last, start + kChunkPositions) - start,
-                   .scale = float(op_.score_scale(first.position + i)),
-                   .out = outs[i]};
-    }
-    const auto pages = s.batch->sequences[first.sequence].tables[layer_.pool];
-    for (uint32_t i = a.rows[0].first / kPositionsPerPage; i * kPositionsPerPage < a.rows[n_rows - 1].last; ++i) {
-      const PageId page = pages[start / kPositionsPerPage + i];
-      a.key_pages[i] = s.cache->keys(layer_, page, kv_head);
-      a.value_pages[i] = s.cache->values(layer_, page, kv_head);
+      const uint32_t position = s.batch->rows[first_row].position + i;
+      const Range range = visible_in(chunk, position);
+      a.rows[i] = {.first = range.first, .last = range.last, .scale = float(op_.score_scale(position)), .out = outs[i]};
     }
     s.isa->attend_chunk(a);
   }
@@ -247,28 +299,38 @@ class AttendKernel final : public OpKernel {
                next.position / kChunkPositions == r->position / kChunkPositions;
       };
       for (n = 1; row + n < end && follows(r[n]);) ++n;
-      attend_all_chunks(row, n, uint32_t(item % layer_.n_kv_heads), s, t);
+      attend_block(row, n, uint32_t(item % layer_.n_kv_heads), s, t);
     }
   }
 
-  void attend_all_chunks(uint32_t row, uint32_t n_rows, uint32_t kv_head, const StepState& s, ThreadScratch& t) const {
+  // All chunks for up to block_rows rows of one sequence at consecutive positions, most_rows at a time.
+  void attend_block(uint32_t row, uint32_t n_rows, uint32_t kv_head, const StepState& s, ThreadScratch& t) const {
     const uint32_t position = s.batch->rows[row].position;
-    const Parts p = parts(t);
-    pack_queries(row, n_rows, kv_head, true, s, p);
     const auto first_chunk = [&](uint32_t i) { return visible(position + i).first / kChunkPositions; };
-    const size_t floats = n_queries_ * softmax_;  // of a row
+    const size_t floats = n_queries_ * softmax_, query_floats = size_t{n_queries_} * layer_.key_dim;  // of a row
+    float *state = t.floats + at_.state, *part = t.floats + at_.part, *queries = t.floats + at_.queries;
+    for (uint32_t i = 0; i < n_rows; i += most_rows_)
+      pack_queries(row + i, std::min(most_rows_, n_rows - i), kv_head, true, s, t, queries + i * query_floats);
+    const bool widens = n_rows > most_rows_ && s.cache->element() != KvElement::kF32;
     for (uint32_t chunk = first_chunk(0); chunk * kChunkPositions <= position; ++chunk) {
-      float* outs[kAttendRows];
-      for (uint32_t i = 0; i < n_rows; ++i) outs[i] = (chunk == first_chunk(i) ? p.state : p.part) + i * floats;
-      attend_chunk(row, n_rows, kv_head, chunk, outs, chunk_keys(row, kv_head, chunk + 1, s), s, p);
-      for (uint32_t i = 0; i < n_rows; ++i)
-        for (uint32_t h = 0; chunk > first_chunk(i) && h < n_queries_; ++h)
-          s.isa->attend_merge(p.state + i * floats + h * softmax_, p.part + i * floats + h * softmax_,
-                              layer_.value_dim);
+      ChunkPages pages = chunk_pages(row, row + n_rows - 1, kv_head, chunk, s);
+      if (widens) pages = widen(pages, row, row + n_rows - 1, chunk, s, t);
+      const uint8_t* next = widens ? nullptr : chunk_keys(row, kv_head, chunk + 1, s);
+      for (uint32_t first = 0; first < n_rows; first += most_rows_) {
+        const uint32_t n = std::min(most_rows_, n_rows - first);
+        float* outs[kAttendRows];
+        for (uint32_t i = 0; i < n; ++i)
+          outs[i] = chunk == first_chunk(first + i) ? state + (first + i) * floats : part + i * floats;
+        attend_chunk(row + first, n, chunk, queries + first * query_floats, pages, outs, next, s, t);
+        for (uint32_t i = 0; i < n; ++i)
+          for (uint32_t h = 0; chunk > first_chunk(first + i) && h < n_queries_; ++h)
+            s.isa->attend_merge(state + (first + i) * floats + h * softmax_, part + i * floats + h * softmax_,
+                                layer_.value_dim);
+      }
     }
     for (uint32_t i = 0; i < n_rows; ++i)
       for (uint32_t h = 0; h < n_queries_; ++h)
-        finish(row + i, kv_head * n_queries_ + h, p.state + i * floats + h * softmax_, s);
+        finish(row + i, kv_head * n_queries_ + h, state + i * floats + h * softmax_, s);
   }
 
   float* part_of(size_t pair, uint32_t chunk, const StepState& s) const {
@@ -282,15 +344,15 @@ class AttendKernel final : public OpKernel {
     const Range range = visible(s.batch->rows[row].position);
     if (chunk < range.first / kChunkPositions || chunk * kChunkPositions >= range.last) return;
     const auto kv_head = uint32_t(pair % layer_.n_kv_heads);
-    const Parts p = parts(t);
-    pack_queries(row, 1, kv_head, (chunk + 1) * kChunkPositions >= range.last, s, p);
+    float* queries = t.floats + at_.queries;
+    pack_queries(row, 1, kv_head, (chunk + 1) * kChunkPositions >= range.last, s, t, queries);
     float* out = part_of(pair, chunk, s);
     const size_t next_pair = next_item / s.n_chunks;
     const uint8_t* next = nullptr;
     if (next_pair < n_pairs(s))
       next = chunk_keys(next_pair / layer_.n_kv_heads, uint32_t(next_pair % layer_.n_kv_heads),
                         uint32_t(next_item % s.n_chunks), s);
-    attend_chunk(row, 1, kv_head, chunk, &out, next, s, p);
+    attend_chunk(row, 1, chunk, queries, chunk_pages(row, row, kv_head, chunk, s), &out, next, s, t);
   }
 
   // ---- pass 3
@@ -320,9 +382,12 @@ class AttendKernel final : public OpKernel {
   const program::Program& program_;
   const Attend& op_;
   const program::CacheLayer& layer_;
-  uint32_t n_queries_;  // query heads per KV head
-  size_t softmax_;      // floats of one head's partial softmax
-  uint32_t most_rows_;  // that attend together
+  uint32_t n_queries_;   // query heads per KV head
+  size_t softmax_;       // floats of one head's partial softmax
+  size_t value_floats_;  // value_dim rounded up to 16
+  uint32_t most_rows_;   // that attend together
+  uint32_t block_rows_;  // for which a chunk is converted once; a multiple of most_rows_
+  Parts at_;
 };
 
 }  // namespace

@@ -87,18 +87,18 @@ HC_INLINE void score_tiles(const AttendChunkArgs& a, const float* q, const Query
                            float* scores) {
   constexpr uint32_t kTilesPerPage = kPositionsPerPage / kLanes;
   const uint32_t page = t / kTilesPerPage;
-  const uint8_t* tile = a.key_pages[page] + (t % kTilesPerPage) * a.key_tile_bytes;
+  const uint8_t* tile = a.pages.keys[page] + (t % kTilesPerPage) * a.pages.key_tile_bytes;
   const bool last_page = (page + 1) * kPositionsPerPage >= g.some_last;
-  const uint8_t* next_page = last_page ? a.value_pages[g.some_first / kPositionsPerPage] : a.key_pages[page + 1];
-  const uint8_t* ahead = next_page + (tile - a.key_pages[page]);
+  const uint8_t* next_page = last_page ? a.pages.values[g.some_first / kPositionsPerPage] : a.pages.keys[page + 1];
+  const uint8_t* ahead = next_page + (tile - a.pages.keys[page]);
   Floats s[kTiles * kQueries];
 #pragma GCC unroll 16
   for (int i = 0; i < kTiles * kQueries; ++i) s[i] = broadcast(0.0f);
   for (uint32_t d = 0; d < a.key_dim; ++d, q += kQueries) {
 #pragma GCC unroll 4
     for (int b = 0; b < kTiles; ++b) {
-      __builtin_prefetch(ahead + size_t(b) * a.key_tile_bytes + size_t(d) * (kLanes * Cache::kBytes));
-      const Floats k = Cache::key(tile + size_t(b) * a.key_tile_bytes, a.key_dim, d);
+      __builtin_prefetch(ahead + size_t(b) * a.pages.key_tile_bytes + size_t(d) * (kLanes * Cache::kBytes));
+      const Floats k = Cache::key(tile + size_t(b) * a.pages.key_tile_bytes, a.key_dim, d);
 #pragma GCC unroll 8
       for (int i = 0; i < kQueries; ++i) s[b * kQueries + i] = fma(broadcast(q[i]), k, s[b * kQueries + i]);
     }
@@ -153,7 +153,8 @@ HC_INLINE void weigh_values(const AttendChunkArgs& a, const float* p, const Quer
 #pragma GCC unroll 16
   for (int i = 0; i < kBlocks * kQueries; ++i) acc[i] = broadcast(0.0f);
   const auto value = [&](uint32_t j, int block) __attribute__((always_inline)) {
-    const uint8_t* position = a.value_pages[j / kPositionsPerPage] + (j % kPositionsPerPage) * a.value_position_bytes;
+    const uint8_t* position =
+        a.pages.values[j / kPositionsPerPage] + (j % kPositionsPerPage) * a.pages.value_position_bytes;
     return Cache::value(position, a.value_dim, d + uint32_t(block) * kLanes);
   };
   const auto weight = [&](uint32_t j, int i)
@@ -178,9 +179,9 @@ HC_INLINE void weigh_values(const AttendChunkArgs& a, const float* p, const Quer
   for (uint32_t j = g.all_first, end; j < g.all_last; j = end) {
     const uint32_t page = j / kPositionsPerPage, page_end = (page + 1) * kPositionsPerPage;
     end = page_end < g.all_last ? page_end : g.all_last;
-    const uint8_t* v = a.value_pages[page] + (j - page * kPositionsPerPage) * a.value_position_bytes;
-    const uint8_t* next_page = end < g.all_last ? a.value_pages[page + 1] : a.next ? a.next : a.value_pages[page];
-    const uint8_t* ahead = next_page + (v - a.value_pages[page]) + size_t(d) * Cache::kBytes;
+    const uint8_t* v = a.pages.values[page] + (j - page * kPositionsPerPage) * a.pages.value_position_bytes;
+    const uint8_t* next_page = end < g.all_last ? a.pages.values[page + 1] : a.next ? a.next : a.pages.values[page];
+    const uint8_t* ahead = next_page + (v - a.pages.values[page]) + size_t(d) * Cache::kBytes;
     for (const float *w = p + j, *last = p + end; w < last; ++w) {
 #pragma GCC unroll 4
       for (int b = 0; b < kBlocks; ++b) {
@@ -191,8 +192,8 @@ HC_INLINE void weigh_values(const AttendChunkArgs& a, const float* p, const Quer
         for (int i = 0; i < kQueries; ++i)
           acc[b * kQueries + i] = fma(broadcast(w[size_t(i) * kChunkPositions]), x, acc[b * kQueries + i]);
       }
-      v += a.value_position_bytes;
-      ahead += a.value_position_bytes;
+      v += a.pages.value_position_bytes;
+      ahead += a.pages.value_position_bytes;
     }
   }
   for_some(g.all_last, g.some_last);
@@ -232,9 +233,34 @@ static void attend_in(const AttendChunkArgs& a) {
 }
 
 static void attend_chunk(const AttendChunkArgs& a) {
-  if (a.element == KvElement::kF16) return attend_in<CacheF16>(a);
-  if (a.element == KvElement::kF32) return attend_in<CacheF32>(a);
+  if (a.pages.element == KvElement::kF16) return attend_in<CacheF16>(a);
+  if (a.pages.element == KvElement::kF32) return attend_in<CacheF32>(a);
   attend_in<CacheQ8_0>(a);
+}
+
+template <class Cache>
+static void widen(const ChunkPages& pages, uint32_t first, uint32_t last, uint32_t key_dim, uint32_t value_dim,
+                  float* keys, float* values) {
+  constexpr uint32_t kTilesPerPage = kPositionsPerPage / kLanes;
+  const uint32_t value_floats = (value_dim + kLanes - 1) / kLanes * kLanes;
+  for (uint32_t t = first / kLanes; t * kLanes < last; ++t) {
+    const uint8_t* tile = pages.keys[t / kTilesPerPage] + (t % kTilesPerPage) * pages.key_tile_bytes;
+    float* to = keys + size_t(t) * key_dim * kLanes;
+    for (uint32_t d = 0; d < key_dim; ++d) store(to + size_t(d) * kLanes, Cache::key(tile, key_dim, d));
+  }
+  for (uint32_t j = first; j < last; ++j) {
+    const uint8_t* position =
+        pages.values[j / kPositionsPerPage] + (j % kPositionsPerPage) * pages.value_position_bytes;
+    float* to = values + size_t(j) * value_floats;
+    for (uint32_t d = 0; d < value_dim; d += kLanes) store(to + d, Cache::value(position, value_dim, d));
+  }
+}
+
+static void attend_widen(const ChunkPages& pages, uint32_t first, uint32_t last, uint32_t key_dim, uint32_t value_dim,
+                         float* keys, float* values) {
+  if (pages.element == KvElement::kF16) return widen<CacheF16>(pages, first, last, key_dim, value_dim, keys, values);
+  if (pages.element == KvElement::kQ8_0) return widen<CacheQ8_0>(pages, first, last, key_dim, value_dim, keys, values);
+  widen<CacheF32>(pages, first, last, key_dim, value_dim, keys, values);
 }
 
 static void attend_merge(float* state, const float* chunk, uint32_t value_dim) {

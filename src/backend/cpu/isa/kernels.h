@@ -118,8 +118,17 @@ struct AttendRow {
   float* out;  // [n_heads][softmax_floats(value_dim)]
 };
 
+/// Keys and values of one KV head in a chunk. Layout of a page: see kv_cache.h.
+struct ChunkPages {
+  KvElement element;
+  const uint8_t* keys[kChunkPositions / kPositionsPerPage];  // null where no position is asked for
+  const uint8_t* values[kChunkPositions / kPositionsPerPage];
+  size_t key_tile_bytes;        // of 16 positions
+  size_t value_position_bytes;  // of one position
+};
+
 /// Attention of the query heads that share a KV head, of one or several rows of a sequence, over one chunk. Rows share
-/// what is read of the cache; each has the bits that it has alone. Layout of a page: see kv_cache.h.
+/// what is read of the cache; each has the bits that it has alone.
 struct AttendChunkArgs {
   const float* queries;  // [n_rows · n_heads][key_dim] as attend_pack() leaves them
   AttendRow rows[kAttendRows];
@@ -127,14 +136,10 @@ struct AttendChunkArgs {
   uint32_t n_heads;  // of a row
   uint32_t key_dim;
   uint32_t value_dim;
-  KvElement element;
-  const uint8_t* key_pages[kChunkPositions / kPositionsPerPage];  // null where no position is asked for
-  const uint8_t* value_pages[kChunkPositions / kPositionsPerPage];
-  const uint8_t* next;          // keys that are probably read after this chunk; null: not known
-  size_t key_tile_bytes;        // of 16 positions
-  size_t value_position_bytes;  // of one position
-  float softcap;                // 0: none
-  float* scores;                // [n_rows · n_heads][256] scratch
+  ChunkPages pages;
+  const uint8_t* next;  // keys that are probably read after this chunk; null: not known
+  float softcap;        // 0: none
+  float* scores;        // [n_rows · n_heads][256] scratch
 };
 
 /// out = silu(Σ_j taps[j] · inputs[j]) per channel, oldest input first.
@@ -213,6 +218,10 @@ struct Isa {
   /// Queries [n][key_dim] in the order in which attend_chunk() reads them.
   void (*attend_pack)(const float* queries, uint32_t n, uint32_t key_dim, float* out);
   void (*attend_chunk)(const AttendChunkArgs&);
+  /// Positions [first, last) of pages, and what else lies in their tiles, as pages of f32: what attend_chunk() takes
+  /// from these has the same bits. keys [256 / 16][key_dim][16], values [256][value_dim rounded up to 16].
+  void (*attend_widen)(const ChunkPages& pages, uint32_t first, uint32_t last, uint32_t key_dim, uint32_t value_dim,
+                       float* keys, float* values);
   /// Adds a later chunk to `state`. Both [softmax_floats(value_dim)].
   void (*attend_merge)(float* state, const float* chunk, uint32_t value_dim);
   /// out [value_dim] = weighted sum / sum, after `sink` (may be null) has joined the softmax.

@@ -25,6 +25,7 @@
    .delta_step = delta_step,                                                     \
    .attend_pack = attend_pack,                                                   \
    .attend_chunk = attend_chunk,                                                 \
+   .attend_widen = attend_widen,                                                 \
    .attend_merge = attend_merge,                                                 \
    .attend_finish = attend_finish,                                               \
    .read_stream = read_stream,                                                   \
