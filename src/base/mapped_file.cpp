@@ -32,6 +32,7 @@ tl::unexpected<Error> os_error(const std::string& path, const char* what) {
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::string& path, Mode mode) {
+  if (path.empty()) return invalid("no file is named: the path is empty");
   if (path.find('\0') != path.npos)  // the system would open what comes before it
     return invalid("{}: a path cannot hold a NUL", escape_for_display(path));
   // O_NONBLOCK: opening a FIFO without a writer must not hang; it has no effect on regular files.

@@ -1,9 +1,8 @@
 #include "base/mapped_file.h"
 
+#include "support/temporary_folder.h"
+
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -15,15 +14,6 @@ using testing::HasSubstr;
 
 class MappedFileTest : public testing::TestWithParam<MappedFile::Mode> {
  protected:
-  MappedFileTest() : folder_((std::filesystem::temp_directory_path() / "honeycrisp-XXXXXX").string()) {
-    EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
-  }
-  ~MappedFileTest() override { std::filesystem::remove_all(folder_); }
-
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ + "/" + name, std::ios::binary) << text;
-    return folder_ + "/" + name;
-  }
   static std::string text_of(const MappedFile& file) {
     const auto bytes = file.bytes();
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -33,12 +23,12 @@ class MappedFileTest : public testing::TestWithParam<MappedFile::Mode> {
     return file ? "opened" : file.error().message;
   }
 
-  std::string folder_;
+  const test_support::TemporaryFolder folder_;
 };
 
 TEST_P(MappedFileTest, holds_the_bytes_of_the_file) {
   const std::string text = std::string(10000, 'x') + "end";
-  const std::string path = write("a \xf0\x9f\x99\x82.bin", text);
+  const std::string path = folder_.write("a \xf0\x9f\x99\x82.bin", text);
   const auto file = MappedFile::open(path, GetParam());
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(text_of(*file), text);
@@ -47,14 +37,14 @@ TEST_P(MappedFileTest, holds_the_bytes_of_the_file) {
 }
 
 TEST_P(MappedFileTest, empty_file_has_no_bytes) {
-  const auto file = MappedFile::open(write("empty", ""), GetParam());
+  const auto file = MappedFile::open(folder_.write("empty", ""), GetParam());
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_TRUE(file->bytes().empty());
 }
 
 TEST_P(MappedFileTest, moving_takes_the_bytes_along) {
-  auto first = MappedFile::open(write("1", "one"), GetParam()),
-       second = MappedFile::open(write("2", "two"), GetParam());
+  auto first = MappedFile::open(folder_.write("1", "one"), GetParam()),
+       second = MappedFile::open(folder_.write("2", "two"), GetParam());
   ASSERT_TRUE(first && second);
   MappedFile taken = std::move(*first);
   EXPECT_EQ(text_of(taken), "one");
@@ -64,7 +54,7 @@ TEST_P(MappedFileTest, moving_takes_the_bytes_along) {
 
 TEST_P(MappedFileTest, released_pages_read_the_same_again) {
   const std::string text(1 << 20, 'r');
-  const auto file = MappedFile::open(write("big", text), GetParam());
+  const auto file = MappedFile::open(folder_.write("big", text), GetParam());
   ASSERT_TRUE(file);
   file->release(100, text.size());  // longer than the file
   file->release(text.size() + 1, 5);
@@ -73,18 +63,19 @@ TEST_P(MappedFileTest, released_pages_read_the_same_again) {
 }
 
 TEST_P(MappedFileTest, what_is_not_a_regular_file_is_refused_at_once) {
-  const std::string fifo = folder_ + "/fifo";
+  const std::string fifo = folder_.path_of("fifo");
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  EXPECT_THAT(error_of(folder_), HasSubstr("is a directory"));
+  EXPECT_THAT(error_of(folder_.path()), HasSubstr("is a directory"));
   EXPECT_THAT(error_of(fifo), HasSubstr("is not a regular file"));
   EXPECT_THAT(error_of("/dev/zero"), HasSubstr("is not a regular file"));
-  EXPECT_THAT(error_of(folder_ + "/\x1b\xff"), HasSubstr("\\x1b\\xff: cannot open: No such file"));
-  EXPECT_THAT(error_of(write("file", "x") + "/below"), HasSubstr("Not a directory"));
-  EXPECT_THAT(error_of(folder_ + std::string("/file\0.gguf", 11)), HasSubstr("NUL"));
+  EXPECT_THAT(error_of(folder_.path_of("\x1b\xff")), HasSubstr("\\x1b\\xff: cannot open: No such file"));
+  EXPECT_THAT(error_of(folder_.write("file", "x") + "/below"), HasSubstr("Not a directory"));
+  EXPECT_THAT(error_of(folder_.path_of({"file\0.gguf", 10})), HasSubstr("NUL"));
+  EXPECT_THAT(error_of(""), HasSubstr("the path is empty"));
 }
 
 TEST_P(MappedFileTest, missing_file_is_not_found) {
-  EXPECT_EQ(MappedFile::open(folder_ + "/none", GetParam()).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(MappedFile::open(folder_.path_of("none"), GetParam()).error().code, ErrorCode::kNotFound);
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, MappedFileTest, testing::Values(MappedFile::Mode::kMap, MappedFile::Mode::kRead),

@@ -27,6 +27,8 @@ int main(int argc, char** argv) {
   CHECK(hc_engine_load("/nonexistent.gguf", NULL, &engine, &error) == HC_NOT_FOUND);
   CHECK(error.status == HC_NOT_FOUND && strstr(error.message, "nonexistent") != NULL);
   CHECK(hc_engine_load("/nonexistent.gguf", NULL, &engine, NULL) == HC_NOT_FOUND);
+  CHECK(hc_engine_load("", NULL, &engine, &error) == HC_INVALID_INPUT);
+  CHECK(strstr(error.message, "path is empty") != NULL);
   hc_engine_options options = hc_engine_options_default();
   options.context = 64;
   options.kv_type = "f99";
