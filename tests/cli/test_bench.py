@@ -19,6 +19,8 @@ class Bench(Case):
             self.assertGreater(test["tokens_per_second"], 0)
             self.assertLessEqual(test["least"], test["tokens_per_second"])
             self.assertLessEqual(test["tokens_per_second"], test["most"])
+            self.assertGreaterEqual(test["percent_of_others"], 0)
+            self.assertLessEqual(test["percent_of_others"], 100)
             for share, speed, ceiling in (("percent_of_bandwidth", "bytes_per_second", "read_ceiling"),
                                           ("percent_of_peak", "operations_per_second", "operation_ceiling")):
                 self.assertAlmostEqual(test[share], 100 * test[speed] / test[ceiling], places=6)
@@ -52,7 +54,13 @@ class Bench(Case):
     def test_text_names_what_limits(self):
         text = self.succeed("bench", "-m", MODEL, "-p", "20", "-n", "4", "-r", "1", "--backend", "cpu").decode()
         self.assertRegex(text, r"(?m)^test +tokens/s +least … most +of memory +of peak$")
-        self.assertRegex(text, r"(?m)^tg4: a step reads .* of [\d.]+ GB/s, .*; (memory|arithmetic) limits$")
+        self.assertRegex(text, r"(?m)^tg4: a step reads .*\n  .* of [\d.]+ GB/s; .*; (memory|arithmetic) limits$")
+
+    def test_lines_fit_a_terminal(self):
+        text = self.succeed("bench", "-m", MODEL, "-p", "20", "-n", "4", "-r", "1", "--backend", "cpu", "--ops").decode()
+        lines = text.splitlines()
+        self.assertEqual(lines[0], MODEL)
+        self.assertLessEqual(max(map(len, lines[1:])), 80, text)
 
     def test_depth_and_sequences_are_in_the_name(self):
         report = self.report("--backend", "cpu", "-d", "30", "-s", "3")

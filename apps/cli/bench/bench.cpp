@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 #include "base/stopwatch.h"
+#include "cli/bench/other_load.h"
 #include "engine/internals.h"
 #include "program/check.h"
 
@@ -103,6 +104,7 @@ class Bench {
 
   Result<void> prefill() {
     BenchTest test{.name = name(fmt::format("pp{}", options_.prompt))};
+    const OtherLoad others;
     for (uint32_t run = 0; run <= options_.repetitions; ++run) {  // the first one warms up
       HC_TRY(stop_if_asked());
       HC_ASSIGN(std::vector<Session> sessions, make_sessions(1));
@@ -113,6 +115,7 @@ class Bench {
       if (run != 0) test.tokens_per_second.values.push_back(options_.prompt / watch.seconds());
       advance(options_.prompt);
     }
+    test.percent_of_others = others.percent();
     describe_work(test, options_.prompt / test.tokens_per_second.median() / chunks(),
                   [&](const program::Step& step) { return prefill_work(step); });
     if (options_.ops) HC_TRY(profile_prefill(test));
@@ -123,6 +126,7 @@ class Bench {
   Result<void> decode() {
     const std::string many = options_.sequences == 1 ? "" : fmt::format("x{}", options_.sequences);
     BenchTest test{.name = name(fmt::format("tg{}{}", options_.generate, many))};
+    const OtherLoad others;
     for (uint32_t run = 0; run <= options_.repetitions; ++run) {
       HC_TRY(stop_if_asked());
       HC_ASSIGN(std::vector<Session> sessions, make_sessions(options_.sequences));
@@ -133,6 +137,7 @@ class Bench {
       if (run != 0) test.tokens_per_second.values.push_back(tokens / watch.seconds());
       advance(uint64_t{options_.generate} * options_.sequences);
     }
+    test.percent_of_others = others.percent();
     describe_work(test, options_.sequences / test.tokens_per_second.median(),
                   [&](const program::Step& step) { return decode_work(step); });
     if (options_.ops) HC_TRY(profile_decode(test));

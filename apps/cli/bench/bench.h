@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct BenchTest {
   double bytes_per_step = 0, operations_per_step = 0;
   double bytes_per_second = 0, operations_per_second = 0;
   Samples read_ceiling, operation_ceiling;  // measured beside each run; empty: unknown
+  std::optional<double> percent_of_others;  // of all CPUs' time, taken by other processes during the test
   std::vector<OpTime> ops;
 
   /// Share of the ceilings, in percent; 0: unknown.

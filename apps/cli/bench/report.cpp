@@ -1,4 +1,4 @@
-// A bench report for people and for programs.
+// A bench report for people, in lines of 80 columns as far as names let them, and for programs.
 #include "base/text_escape.h"
 #include "cli/bench/bench.h"
 #include "cli/term/messages.h"
@@ -7,13 +7,17 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <fmt/format.h>
+#include <optional>
 
 namespace honeycrisp::cli {
 namespace {
 
 namespace json = boost::json;
 
+constexpr double kBusy = 5;  // percent of the CPUs that others may take before it is worth telling
+
 json::value known(double value) { return value == 0 ? json::value(nullptr) : json::value(value); }
+json::value known(const std::optional<double>& value) { return value ? json::value(*value) : json::value(nullptr); }
 json::value known(const std::string& reason) { return reason.empty() ? json::value(nullptr) : json::value(reason); }
 
 // A table with the first columns to the left, the others to the right.
@@ -41,39 +45,53 @@ std::string table_text(const Rows& rows, size_t left) {
 }
 
 std::string percent(double value) { return value == 0 ? "–" : fmt::format("{:.1f} %", value); }
-std::string giga(double value, const char* unit) { return fmt::format("{:.1f} {}", value / 1e9, unit); }
+std::string giga(double value) { return value == 0 ? "" : fmt::format("{:.1f}", value / 1e9); }
+// Of a limit; nothing where that is not known.
+std::string share(double value, const Samples& limit) {
+  return value == 0 || limit.values.empty() ? "" : fmt::format("{:.0f} %", 100 * value / limit.median());
+}
 std::string time_text(double seconds) {
   return seconds < 1e-3 ? fmt::format("{:.1f} us", seconds * 1e6)
          : seconds < 1  ? fmt::format("{:.2f} ms", seconds * 1e3)
                         : fmt::format("{:.2f} s", seconds);
 }
 
+// "project.q4_1.avx2" without the instruction set, which is the same everywhere and part of the backend's name.
+std::string short_kernel(const std::string& kernel, const std::string& backend) {
+  const size_t dot = kernel.rfind('.');
+  const bool told = dot != std::string::npos && backend.find(kernel.substr(dot + 1)) != std::string::npos;
+  return told ? kernel.substr(0, dot) : kernel;
+}
+
 // Where a step of the model spends its time, what it reads and computes there, and the shares of the limits.
-std::string ops_text(const BenchTest& test, bool limits) {
+std::string ops_text(const BenchTest& test, const std::string& backend) {
   double total = 0;
   for (const OpTime& op : test.ops) total += op.seconds;
-  Rows rows = {{"  op", "kernel", "steps", "time", "share", "read", "of memory", "computed", "of peak"}};
+  Rows rows = {{"  op", "kernel", "time", "share", "GB/s", "mem", "G/s", "peak"}};
   for (const OpTime& op : test.ops) {
     const double read = op.bytes / op.seconds, computed = op.operations / op.seconds;
-    rows.push_back({"  " + op.op, op.kernel, fmt::format("{}", op.steps), time_text(op.seconds),
-                    percent(100 * op.seconds / total), op.bytes == 0 ? "" : giga(read, "GB/s"),
-                    op.bytes == 0 || !limits ? "" : percent(100 * read / test.read_ceiling.median()),
-                    op.operations == 0 ? "" : giga(computed, "G/s"),
-                    op.operations == 0 || !limits ? "" : percent(100 * computed / test.operation_ceiling.median())});
+    rows.push_back({fmt::format("  {} ×{}", op.op, op.steps), short_kernel(op.kernel, backend), time_text(op.seconds),
+                    fmt::format("{:.0f} %", 100 * op.seconds / total), giga(read), share(read, test.read_ceiling),
+                    giga(computed), share(computed, test.operation_ceiling)});
   }
   return fmt::format("\n{}, a step of the model (median): {}\n", test.name, time_text(total)) + table_text(rows, 2);
 }
 
-// "tg128: a step reads 97.1 MB and computes 0.27 G operations, here 11.2 of 28.0 GB/s and 32 of 700 G/s; …"
+// "tg128: a step reads 97.1 MB and computes 0.27 G operations
+//   11.2 of 28.0 GB/s; 32 of 700 G/s (int8, avx2); memory limits"
 std::string limits_text(const BenchTest& test, const std::string& arithmetic) {
-  std::string text = fmt::format("{}: a step reads {} and computes {:.2f} G operations: {:.1f} of {:.1f} GB/s",
-                                 test.name, human_bytes(uint64_t(test.bytes_per_step)), test.operations_per_step / 1e9,
-                                 test.bytes_per_second / 1e9, test.read_ceiling.median() / 1e9);
-  if (!test.operation_ceiling.values.empty())
-    text += fmt::format(", {:.0f} of {:.0f} G/s ({})", test.operations_per_second / 1e9,
+  const bool reads = !test.read_ceiling.values.empty(), computes = !test.operation_ceiling.values.empty();
+  std::string text = fmt::format("{}: a step reads {} and computes {:.2f} G operations", test.name,
+                                 human_bytes(uint64_t(test.bytes_per_step)), test.operations_per_step / 1e9);
+  text += "\n";
+  if (reads)
+    text += fmt::format("  {:.1f} of {:.1f} GB/s", test.bytes_per_second / 1e9, test.read_ceiling.median() / 1e9);
+  if (computes)
+    text += fmt::format("{}{:.0f} of {:.0f} G/s ({})", reads ? "; " : "  ", test.operations_per_second / 1e9,
                         test.operation_ceiling.median() / 1e9, arithmetic);
-  return text +
-         fmt::format("; {} limits\n", test.percent_of_bandwidth() >= test.percent_of_peak() ? "memory" : "arithmetic");
+  if (reads && computes)
+    text += test.percent_of_bandwidth() >= test.percent_of_peak() ? "; memory limits" : "; arithmetic limits";
+  return text + "\n";
 }
 
 json::object test_json(const BenchTest& test) {
@@ -99,7 +117,8 @@ json::object test_json(const BenchTest& test) {
                       {"bytes_per_second", test.bytes_per_second},
                       {"operations_per_second", test.operations_per_second},
                       {"read_ceiling", known(test.read_ceiling.median())},
-                      {"operation_ceiling", known(test.operation_ceiling.median())}};
+                      {"operation_ceiling", known(test.operation_ceiling.median())},
+                      {"percent_of_others", known(test.percent_of_others)}};
   if (!ops.empty()) object["ops"] = std::move(ops);
   return object;
 }
@@ -108,7 +127,7 @@ json::object test_json(const BenchTest& test) {
 
 std::string bench_text(const BenchReport& report) {
   const ModelInfo& info = report.info;
-  std::string out = fmt::format("{}: {}, {} of weights per token, loaded in {}\n{}\n\n",
+  std::string out = fmt::format("{}\n{}, {} of weights per token, loaded in {}\n{}\n\n",
                                 escape_for_display(info.path, 100), info.quantization,
                                 human_bytes(info.weight_bytes_per_token), time_text(report.load_seconds), info.backend);
   Rows rows = {{"test", "tokens/s", "least … most", "of memory", "of peak"}};
@@ -117,12 +136,17 @@ std::string bench_text(const BenchReport& report) {
                     fmt::format("{:.2f} … {:.2f}", test.tokens_per_second.least(), test.tokens_per_second.most()),
                     percent(test.percent_of_bandwidth()), percent(test.percent_of_peak())});
   out += table_text(rows, 1) + "\n";
-  const bool limits = report.no_ceilings.empty();
-  if (!limits) out += fmt::format("No share of the device's limits: {}\n", report.no_ceilings);
+  if (!report.no_ceilings.empty()) out += fmt::format("No share of the device's limits: {}\n", report.no_ceilings);
+  double others = 0;
+  for (const BenchTest& test : report.tests) {
+    if (!test.read_ceiling.values.empty() || !test.operation_ceiling.values.empty())
+      out += limits_text(test, report.arithmetic);
+    others = std::max(others, test.percent_of_others.value_or(0));
+  }
+  if (others > kBusy)
+    out += fmt::format("Others took up to {:.0f} % of the CPUs meanwhile: repeat this on a quiet machine\n", others);
   for (const BenchTest& test : report.tests)
-    if (!test.read_ceiling.values.empty()) out += limits_text(test, report.arithmetic);
-  for (const BenchTest& test : report.tests)
-    if (!test.ops.empty()) out += ops_text(test, limits);
+    if (!test.ops.empty()) out += ops_text(test, info.backend);
   if (!report.no_op_times.empty()) out += fmt::format("No times per op: {}\n", report.no_op_times);
   return out;
 }

@@ -69,7 +69,7 @@ void add_bench(CommandTree& tree) {
 @ d4096: after 4096 positions. The tokens are random, the figures medians.
 "of memory": bytes of weights and cache that a step must read, times steps per second, as a share of what the same
 threads or device read beside each run, from end to end through the weights. "of peak": multiply-adds that the model
-asks for, as a share of the fastest integer arithmetic measured there.
+asks for, as a share of the fastest integer arithmetic measured there. --ops has both per op, as "mem" and "peak".
 
 Examples:
   honeycrisp bench -m smollm2
