@@ -76,7 +76,7 @@ class Reading(unittest.TestCase):
                 return {"tokens_per_second": 1.0, "percent_of_others": 0.0}
         tests = [peer.Test("pp", 8, 0)]
         peer.say = lambda text: None
-        peer.measure("m", tests, [Stub("a", [], None), Stub("b", [], None)], 3, None)
+        peer.measure("m", tests, [Stub("a", [], None), Stub("b", [], None)], 3, None, {})
         self.assertEqual(order, ["a", "b", "b", "a", "a", "b"])
 
     def test_what_others_compute_is_told_and_our_own_is_not(self):
@@ -141,6 +141,32 @@ class Running(Case):
         self.assertRegex(self.compare(code=1).stderr, r"llama.cpp failed \(3\): .*\n  cannot load")
         self.peer = self.script("talking", "#!/bin/sh\necho '[{}]'\n")
         self.assertIn("its output cannot be read", self.compare(code=1).stderr)
+
+    def test_rounds_before_a_failure_are_reported(self):
+        """The peer is a script that fails when it is asked for the third time: after prefill and decode of a round."""
+        count = self.folder / "count"
+        self.peer = self.script("tiring", f"#!/bin/sh\necho >> {count}\n[ $(wc -l < {count}) -lt 3 ] || exit 7\n"
+                                f"exec {self.script('answering', FAKE_PEER)} \"$@\"\n")
+        result = self.compare("--json", code=1)
+        self.assertIn("llama.cpp failed (7)", result.stderr)
+        report = json.loads(result.stdout)
+        self.assertIn("llama.cpp failed (7)", report["failure"])
+        tests = report["models"][0]["tests"]
+        self.assertEqual([tests[name]["llama.cpp"]["runs"] for name in ("pp16", "tg4")], [[100.0], [10.0]])
+        self.assertEqual(len(tests["pp16"]["honeycrisp"]["runs"]), 2)  # of the second round, before the peer's turn
+        self.assertEqual(len(tests["pp16"]["honeycrisp"]["ratio"]["runs"]), 1)
+
+    def test_both_take_the_threads_that_ours_takes(self):
+        told = self.folder / "told"
+        self.peer = self.script("telling", f"#!/bin/sh\necho \"$@\" > {told}\n"
+                                f"exec {self.script('answering', FAKE_PEER)} \"$@\"\n")
+        command = [sys.executable, "-B", str(BENCH / "compare-peer"), "--honeycrisp", BINARY, "--peer", str(self.peer),
+                   "-m", str(self.model), "-p", "0", "-n", "2", "-r", "1", "--json"]
+        result = subprocess.run(command, capture_output=True, text=True, env=self.env, timeout=120, check=True)
+        backend = json.loads(self.succeed("inspect", str(self.model), "--backend", "cpu", "--json"))["program"]["backend"]
+        threads = json.loads(result.stdout)["threads"]
+        self.assertIn(f", {threads} thread", backend)
+        self.assertIn(f"-t {threads} ", told.read_text())
 
     def test_what_it_started_ends_with_it(self):
         """The peer is a script that starts another process, which tells its number."""
