@@ -43,9 +43,41 @@ std::string command_path(const CLI::App* app) {
   return path;
 }
 
+/// Options that other programs have and this one has not, and what to do instead.
+struct ForeignOption {
+  std::string_view name, hint;
+};
+constexpr std::string_view kWholeModel =
+    "a model runs whole on one device: the default, --backend auto, takes a GPU that can run it";
+constexpr ForeignOption kForeignOptions[] = {
+    {"-ngl", kWholeModel},
+    {"--gpu-layers", kWholeModel},
+    {"--n-gpu-layers", kWholeModel},
+    {"--ctx-size", "-c gives the context"},
+    {"--n-predict", "-n limits the answer"},
+    {"-ctk", "--kv-type gives the type of keys and values"},
+    {"-ctv", "--kv-type gives the type of keys and values"},
+    {"--cache-type-k", "--kv-type gives the type of keys and values"},
+    {"--cache-type-v", "--kv-type gives the type of keys and values"},
+    {"-cnv", "`honeycrisp chat` has conversations"},
+    {"-fa", "attention is always computed in tiles"},
+    {"--flash-attn", "attention is always computed in tiles"},
+};
+
+const ForeignOption* find_foreign(const std::vector<const char*>& words) {
+  for (const std::string_view word : words)
+    for (const ForeignOption& option : kForeignOptions)
+      if (word.substr(0, word.find('=')) == option.name) return &option;
+  return nullptr;
+}
+
 /// What was wrong with the command line, where CLI11's own words are no help: it names stray words in reverse, and of
 /// an unknown subcommand says only that one is missing.
-std::string explain(const CLI::ParseError& error, const CLI::App& root, const CLI::App& parsed) {
+std::string explain(const CLI::ParseError& error, const CLI::App& root, const CLI::App& parsed,
+                    const std::vector<const char*>& words) {
+  // First, because CLI11 takes -ngl for -n with the value "gl".
+  if (const ForeignOption* foreign = find_foreign(words))
+    return fmt::format("\"{}\" is not an option: {}", foreign->name, foreign->hint);
   const std::vector<std::string> stray = root.remaining(/*recurse=*/true);
   if (stray.empty() || (&parsed != &root && error.get_exit_code() != int(CLI::ExitCodes::ExtrasError)))
     return error.what();
@@ -62,9 +94,9 @@ std::string explain(const CLI::ParseError& error, const CLI::App& root, const CL
   return first + " was not expected" + (has_model ? ": a model goes after -m" : "");
 }
 
-int report_usage(const CLI::ParseError& error, const CLI::App& root) {
+int report_usage(const CLI::ParseError& error, const CLI::App& root, const std::vector<const char*>& words) {
   const CLI::App* parsed = parsed_subcommand(root);
-  print_error(fmt::format("{} (see `{} --help`)", explain(error, root, *parsed), command_path(parsed)));
+  print_error(fmt::format("{} (see `{} --help`)", explain(error, root, *parsed, words), command_path(parsed)));
   return kExitUsage;
 }
 
@@ -106,17 +138,17 @@ int run_app(int argc, char** argv) {
                     add_bench, add_completions})
     add(tree);
 
+  const std::vector<const char*> words = command_words(argc, argv);
   try {
-    const std::vector<const char*> words = command_words(argc, argv);
     root.parse(int(words.size()), words.data());
   } catch (const CLI::Success& e) {  // --help, --version
-    if (root.get_subcommands().empty() && !root.remaining().empty()) return report_usage(e, root);
+    if (root.get_subcommands().empty() && !root.remaining().empty()) return report_usage(e, root, words);
     std::ostringstream text;
     root.exit(e, text, text);
     const Result<void> written = Output().write(text.str());
     return written ? kExitOk : report(written.error());
   } catch (const CLI::ParseError& e) {
-    return report_usage(e, root);
+    return report_usage(e, root, words);
   }
 
   try {

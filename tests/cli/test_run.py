@@ -26,6 +26,9 @@ class Run(RunCase):
         quiet = self.run_binary("run", "-m", self.model, "-p", "hi", "-n", "5", "--temp", "0", "--quiet")
         self.assertEqual(quiet.stdout, result.stdout)
         self.assertEqual(quiet.stderr, b"")
+        both = subprocess.run([BINARY, "run", "-m", self.model, "-p", "hi", "-n", "5", "--temp", "0"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.env, check=True).stdout
+        self.assertTrue(both.startswith(quiet.stdout.removesuffix(b"\n") + b"\nprefill "), both)
         self.assertRegex(result.stderr.decode(),
                          r"^prefill \d+ tokens, [\d.]+ tok/s; decode \d+ tokens, [\d.]+ tok/s; "
                          r"[\d.]+ GB/s of weights, \d+ % of [\d.]+ GB/s measured; seed \d+\n$")
@@ -90,6 +93,12 @@ class Run(RunCase):
         result = self.run_binary("run", "-m", self.model, "-p", "hi", "-c", "64", "--ignore-eos")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn(b"context of 64 positions is full", result.stderr)
+        self.assertEqual(self.run_binary("run", "-m", self.model, "-p", "hi", "-c", "64", "--ignore-eos", "-q").stderr, b"")
+
+    def test_quiet_leaves_out_warnings_too(self):
+        words = ("run", "-m", self.model, "-p", "hi", "-n", "1", "-c", "100000")
+        self.assertIn(b"warning: a context of 100000 is more than", self.run_binary(*words).stderr)
+        self.assertEqual(self.run_binary(*words, "-q").stderr, b"")
 
     def test_prompt_of_the_size_of_the_context(self):
         tokens = self.prefill("--raw")

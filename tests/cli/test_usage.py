@@ -22,6 +22,14 @@ class Usage(Case):
         self.assertIn("--frobnicate", line)
         self.assertIn("honeycrisp run --help", line)
 
+    def test_options_of_other_programs_are_answered(self):
+        for command in ("run", "chat", "bench"):
+            self.assertRegex(self.fail_with(2, command, "-m", self.model, "-ngl", "99"),
+                             r'"-ngl" is not an option: a model runs whole .*--backend auto.* \(see')
+        for words, hint in ((("--n-gpu-layers=99",), "--backend auto"), (("--ctx-size", "64"), "-c gives"),
+                            (("--n-predict", "5"), "-n limits"), (("-ctk", "q8_0"), "--kv-type"), (("-fa",), "tiles")):
+            self.assertIn(hint, self.fail_with(2, "run", "-m", self.model, "-p", "x", *words))
+
     def test_stray_words_are_told_where_they_go(self):
         self.assertIn("-p", self.fail_with(2, "run", "hello"))
         for command in ("bench", "chat", "tokenize"):

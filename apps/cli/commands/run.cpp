@@ -60,6 +60,7 @@ Result<std::vector<Token>> prompt_tokens(const RunArguments& arguments, const st
 }
 
 Result<void> run(RunArguments arguments) {
+  set_quiet(arguments.quiet);
   HC_ASSIGN(const std::string text, read_prompt(arguments));
   HC_ASSIGN(const std::string path, resolve_model_or_default(arguments.model.model));
   HC_ASSIGN(const std::shared_ptr<Engine> engine,
@@ -75,8 +76,11 @@ Result<void> run(RunArguments arguments) {
     HC_ASSIGN(generation, stream_answer(*engine, session, prompt, sampling, arguments.answer, out));
   }
   if (generation.finish_reason == FinishReason::kCancelled) return Fail(ErrorCode::kCancelled, "");
-  print_finish_note(generation, engine->info());
   if (arguments.quiet) return {};
+  // The notes begin a line of their own also where they follow the answer into a file or a pipe.
+  if (!out.terminal() && same_place(STDOUT_FILENO, STDERR_FILENO) && !generation.text.ends_with('\n'))
+    HC_TRY(out.write("\n"));
+  print_finish_note(generation, engine->info());
   SpeedLimit limit;
   print_note(fmt::format("{}; seed {}", speed_text(generation, *engine, limit), arguments.answer.chosen_seed));
   return {};
@@ -93,7 +97,7 @@ void add_run(CommandTree& tree) {
   line.text("--chat-template", arguments->chat_template, kTypeFile, "A Jinja chat template instead of the model's own");
   line.exclude("--chat-template", "--raw");
   line.exclude("--system", "--raw");
-  line.flag("-q,--quiet", arguments->quiet, "Only the answer: no speed, no notes");
+  line.flag("-q,--quiet", arguments->quiet, "Only the answer: no speed, no notes, no warnings");
   add_model_option(line, arguments->model);
   add_context_option(line, arguments->model);
   add_backend_option(line, arguments->model);

@@ -13,7 +13,7 @@ namespace honeycrisp::cli {
 namespace {
 
 constexpr size_t kLongestMessage = 4000;  // bytes; hostile names inside a message are cut earlier
-std::atomic<bool> g_verbose{false};
+std::atomic<bool> g_verbose{false}, g_quiet{false};
 
 void print_line(std::string_view prefix, Color color, std::string_view message) {
   clear_progress_line();
@@ -32,10 +32,11 @@ void print_warning(std::string_view message) { print_line("warning", Color::kYel
 void print_note(std::string_view message) { print_line("", Color::kNone, message); }
 
 void set_verbose(bool verbose) { g_verbose = verbose; }
+void set_quiet(bool quiet) { g_quiet = quiet; }
 
 void install_log_handler() {
   set_log_handler([](LogLevel level, const std::string& message) {
-    if (level == LogLevel::kWarning)
+    if (level == LogLevel::kWarning && (!g_quiet || g_verbose))
       print_warning(message);
     else if (g_verbose)
       print_note(message);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 
 namespace honeycrisp::cli {
 namespace {
@@ -27,6 +28,11 @@ const char* color_code(Color color) {
 }  // namespace
 
 bool is_terminal(int fd) { return ::isatty(fd) == 1; }
+
+bool same_place(int fd, int other) {
+  struct stat one{}, two{};
+  return ::fstat(fd, &one) == 0 && ::fstat(other, &two) == 0 && one.st_dev == two.st_dev && one.st_ino == two.st_ino;
+}
 
 bool wants_color(int fd) {
   if (!is_terminal(fd)) return false;

@@ -13,6 +13,8 @@ namespace honeycrisp::cli {
 enum class Color { kNone, kRed, kYellow, kGreen, kDim, kBold };
 
 bool is_terminal(int fd);
+/// Whether both lead to the same file, pipe or terminal: after `> file 2>&1`.
+bool same_place(int fd, int other);
 /// A terminal, and neither NO_COLOR (non-empty) nor TERM=dumb says otherwise.
 bool wants_color(int fd);
 /// `text` in a colour that is reset after it, or `text` itself if `fd` does not want colours.
