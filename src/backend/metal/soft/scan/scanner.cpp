@@ -132,10 +132,11 @@ class Scanner {
     edits_.push_back(
         {begin, end - begin, keep_lines(std::move(with), std::string_view(text_).substr(begin, end - begin))});
   }
-  std::string source(size_t from, size_t to) const {  // of tokens [from, to), comments left out
+  // Of tokens [from, to), comments left out. What stood together stays so: an operator may be two tokens.
+  std::string source(size_t from, size_t to) const {
     std::string s;
     for (size_t i = from; i < to; ++i) {
-      if (!s.empty()) s += ' ';
+      if (i != from && t_[i - 1].at + t_[i - 1].text.size() != t_[i].at) s += ' ';
       s += t_[i].text;
     }
     return s;
