@@ -83,6 +83,7 @@ struct StepPlan {
 struct Plan {
   std::string backend;          // name, device, instruction set
   std::vector<StepPlan> steps;  // parallel to Program::steps
+  uint64_t buffer_bytes = 0;    // of activations and scratch for CompileOptions::max_rows; 0: not told
 };
 
 /// What a device can do at most, as measured on it: what speeds are held against. 0: not known.

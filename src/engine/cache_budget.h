@@ -1,8 +1,8 @@
 // How many bytes the pages and the recurrent states of an engine may take together.
 #pragma once
 
+#include "base/bytes.h"
 #include "base/result.h"
-#include "engine/bytes.h"
 
 #include <cstdint>
 #include <string_view>

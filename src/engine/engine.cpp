@@ -1,10 +1,10 @@
 // Loading a model and describing it. Computing is in session.cpp.
 #include "backend/registry.h"
+#include "base/bytes.h"
 #include "base/log.h"
 #include "base/memory_size.h"
 #include "base/result.h"
 #include "base/text_escape.h"
-#include "engine/bytes.h"
 #include "engine/engine_impl.h"
 #include "engine/plan_memory.h"
 #include "program/check.h"
@@ -153,17 +153,18 @@ struct EngineFactory {
     impl->info = describe(impl->parts, context);
     if (impl->info.vocabulary == 0) return invalid("{}: the vocabulary is empty", escape_for_display(impl->parts.path));
     HC_ASSIGN(impl->executor,
-              impl->parts.backend->compile(
-                  program, {.cache_type = engine::cache_type(options.kv_type),
-                            .activations = engine::activations(options),
-                            .threads = options.threads,
-                            .max_rows = options.chunk,
-                            .max_positions = context,
-                            .memory_limit = weight_memory(impl->parts.file, options),
-                            .progress = options.progress,
-                            .release_source = [file = impl->parts.file](const std::byte* data, uint64_t bytes) {
-                              file.release(data, bytes);
-                            }}));
+              inside(impl->parts.path,
+                     impl->parts.backend->compile(
+                         program, {.cache_type = engine::cache_type(options.kv_type),
+                                   .activations = engine::activations(options),
+                                   .threads = options.threads,
+                                   .max_rows = options.chunk,
+                                   .max_positions = context,
+                                   .memory_limit = weight_memory(impl->parts.file, options),
+                                   .progress = options.progress,
+                                   .release_source = [file = impl->parts.file](const std::byte* data, uint64_t bytes) {
+                                     file.release(data, bytes);
+                                   }})));
     impl->cache.emplace(*impl->executor, program, limits);
     impl->stepper.emplace(
         *impl->executor, *impl->cache,

@@ -1,8 +1,8 @@
 // See plan_memory.h.
 #include "engine/plan_memory.h"
 
+#include "base/bytes.h"
 #include "base/checked.h"
-#include "engine/bytes.h"
 
 #include <algorithm>
 

@@ -56,6 +56,15 @@ class Inspect(Case):
         self.assertEqual(self.json(self.model, "-c", "512", "--kv-type", "f32")["memory"]["cache"], 2 * large["cache"])
         self.assertEqual(large["total"], large["weights"] + large["cache"] + large["states"] + large["activations"])
 
+    def test_scratch_of_a_backend_that_tells_is_counted(self):
+        for family in ("llama", "qwen3moe"):
+            model = str(FAMILIES / f"{family}.gguf")
+            reports = [self.json(model, "--backend", backend, "-t", "1") for backend in ("cpu", "reference")]
+            cpu, reference = (report["memory"]["activations"] for report in reports)
+            self.assertGreater(cpu, reference)
+            self.assertGreater(self.json(model, "--backend", "cpu", "-t", "2")["memory"]["activations"], cpu)
+            self.assertIsNone(reports[0]["no_room"])
+
     def test_program_for_people(self):
         text = self.succeed("inspect", self.model, "--program", "--backend", "reference").decode()
         self.assertIn("launches", text)

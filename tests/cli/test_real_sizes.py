@@ -90,6 +90,15 @@ class RealSizes(Case):
         self.assertEqual(token["weights"], memory["weights"] - unread)
         self.assertLess(token["weights"], 0.12 * memory["weights"])
 
+    def test_a_context_beyond_any_memory_is_said_and_the_program_shown(self):
+        model, positions = real_sizes.qwen3_30b_a3b(), 1 << 24
+        report = json.loads(self.inspect(model, positions, "--kv-type", "f32", "--json"))
+        self.assertGreater(report["memory"]["cache"], 3e12)
+        self.assertIn("lower the context", report["no_room"])
+        self.assertGreater(len(report["program"]["ops"]), 0)
+        text = self.inspect(model, positions, "--kv-type", "f32").decode()
+        self.assertRegex(text, r"(?m)^Does not fit +a context of 16777216 needs ")
+
     def test_qwen35_27b(self):
         model = real_sizes.qwen35_27b()
         # A recurrent layer: in, delta rule, out, gate up, down. An attending one: q k v, attend, o, gate up, down.

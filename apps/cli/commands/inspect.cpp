@@ -16,18 +16,12 @@ struct InspectArguments {
   bool program = false, tensors = false, json = false;
 };
 
-backend::CacheType cache_type(const std::string& name) {
-  return name == "f32"    ? backend::CacheType::kF32
-         : name == "q8_0" ? backend::CacheType::kQ8_0
-                          : backend::CacheType::kF16;
-}
-
 Result<void> run(const InspectArguments& arguments) {
   HC_ASSIGN(const std::string path, resolve_model(arguments.file ? *arguments.file : *arguments.model.model));
   InspectOptions options;
   options.backend = arguments.model.backend;
-  options.cache_type = cache_type(arguments.model.kv_type);
-  if (arguments.model.fast_activations) options.activations = backend::Activations::k8Bit;
+  HC_ASSIGN(options.kv_type, parse_kv_type(arguments.model.kv_type));
+  options.fast_activations = arguments.model.fast_activations;
   options.context = uint32_t(arguments.model.context);
   options.threads = uint32_t(arguments.model.threads);
   HC_ASSIGN(const InspectReport report, inspect_file(path, options));

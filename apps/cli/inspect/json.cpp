@@ -140,6 +140,7 @@ std::string report_json(const InspectReport& report) {
       {"metadata", std::move(metadata)},
       {"tensors", tensors_json(report)},
       {"program", program_json(report)},
+      {"no_room", report.no_room.empty() ? json::value(nullptr) : json::value(valid_utf8(report.no_room))},
       {"passed_over", report.passed_over.empty() ? json::value(nullptr) : json::value(valid_utf8(report.passed_over))},
       {"program_error",
        report.program_error.empty() ? json::value(nullptr) : json::value(valid_utf8(report.program_error))}};

@@ -1,6 +1,8 @@
 #include "cli/inspect/report.h"
 
 #include "backend/registry.h"
+#include "base/memory_size.h"
+#include "engine/plan_memory.h"
 #include "program/check.h"
 #include <honeycrisp/engine.h>
 
@@ -79,15 +81,15 @@ ProgramCost program_cost(const program::Program& program, const backend::Plan& p
   return cost;
 }
 
-Result<backend::Choice> choose_backend(const program::Program& program, const InspectOptions& options,
-                                       uint32_t context) {
-  backend::CompileOptions compile;
-  compile.cache_type = options.cache_type;
-  compile.activations = options.activations;
-  compile.threads = options.threads;
-  compile.max_rows = kChunkRows;
-  compile.max_positions = context;
-  return backend::choose_backend(options.backend, program, compile);
+// What loading would say of the memory that may be used here; empty if nothing.
+std::string no_room(const model::Model& model, const backend::Backend& backend, backend::CompileOptions compile,
+                    const EngineOptions& options) {
+  const uint64_t machine = usable_memory();
+  const auto limits = engine::plan_cache(options, compile.max_positions, model, machine);
+  if (!limits) return limits.error().message;
+  compile.memory_limit = machine;
+  const auto plan = backend.plan(model.program, compile);
+  return plan ? "" : plan.error().message;
 }
 
 }  // namespace
@@ -105,16 +107,26 @@ Result<InspectReport> inspect_file(const std::string& path, const InspectOptions
   report.model = std::move(*loaded);
   const program::Program& program = report.model->program;
   const uint32_t context = model::resolve_context(options.context, report.model->summary.trained_context);
-  report.memory = memory_need(program, context, options.cache_type);
-  report.token = token_cost(program, options.cache_type);
-  Result<backend::Choice> choice = choose_backend(program, options, context);
+  EngineOptions engine;
+  engine.kv_type = options.kv_type;
+  engine.fast_activations = options.fast_activations;
+  const backend::CompileOptions compile{.cache_type = engine::cache_type(engine.kv_type),
+                                        .activations = engine::activations(engine),
+                                        .threads = options.threads,
+                                        .max_rows = engine.chunk,
+                                        .max_positions = context};
+  report.memory = memory_need(program, context, compile.cache_type);
+  report.token = token_cost(program, compile.cache_type);
+  Result<backend::Choice> choice = backend::choose_backend(options.backend, program, compile);
   if (!choice) {
     report.program_error = choice.error().message;
     return report;
   }
   report.passed_over = choice->passed_over;
   report.cost = program_cost(program, choice->plan);
+  if (choice->plan.buffer_bytes != 0) report.memory.activations = choice->plan.buffer_bytes;
   report.plan = std::move(choice->plan);
+  report.no_room = no_room(*report.model, *choice->backend, compile, engine);
   return report;
 }
 

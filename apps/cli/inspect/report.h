@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "gguf/file.h"
 #include "model/model.h"
+#include <honeycrisp/engine.h>
 
 #include <cstdint>
 #include <optional>
@@ -16,8 +17,8 @@ namespace honeycrisp::cli {
 
 struct InspectOptions {
   std::string backend = "auto";
-  backend::CacheType cache_type = backend::CacheType::kF16;
-  backend::Activations activations = backend::Activations::k14Bit;
+  KvType kv_type = KvType::kF16;
+  bool fast_activations = false;
   uint32_t context = 0;  // 0: min(the model's own, 8192)
   uint32_t threads = 0;
 };
@@ -34,7 +35,7 @@ struct MemoryNeed {
   uint64_t weights = 0;
   uint64_t cache = 0;        // KV pages of one full session
   uint64_t states = 0;       // recurrent states of one session, checkpoints included
-  uint64_t activations = 0;  // buffers of a chunk of the prompt
+  uint64_t activations = 0;  // buffers of a chunk of the prompt, with the backend's scratch where it tells
   uint64_t total() const { return weights + cache + states + activations; }
 };
 
@@ -63,6 +64,7 @@ struct InspectReport {
   std::optional<backend::Plan> plan;
   std::string program_error;  // why there is no model, or no plan
   std::string passed_over;    // which better backends cannot run it, and why
+  std::string no_room;        // why this machine's memory does not hold it
   MemoryNeed memory;          // all but weights 0 without a model
   TokenCost token;            // of `model`
   ProgramCost cost;           // of `plan`

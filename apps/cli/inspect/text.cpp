@@ -91,6 +91,7 @@ void add_head(std::string& out, const InspectReport& report) {
                      human_bytes(report.memory.activations)));
   if (report.model) line(out, "Per token", token_text(report));
   if (report.plan) line(out, "Runs on", report.plan->backend);
+  if (!report.no_room.empty()) line(out, "Does not fit", escape_for_display(report.no_room, 10 * kValueBytes));
   if (!report.passed_over.empty()) line(out, "Passed over", escape_for_display(report.passed_over, 10 * kValueBytes));
   if (!report.program_error.empty())
     line(out, "Cannot run", escape_for_display(report.program_error, 10 * kValueBytes));

@@ -1,6 +1,7 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include "backend/cpu/executor.h"
+#include "backend/cpu/packing.h"
 #include "base/cpu_count.h"
 #include "base/log.h"
 #include "base/text_escape.h"
@@ -49,7 +50,8 @@ class CpuBackend final : public Backend {
     HC_ASSIGN(const Setup setup, set_up(options));
     HC_TRY(KvCache::check(program, options.cache_type));
     HC_ASSIGN(auto kernels, make_kernels(program, {.isa = *setup.isa, .activations = options.activations}));
-    return make_plan(program, kernels, *setup.isa, setup.threads,
+    HC_TRY(PackedWeights::check_memory(program, options.memory_limit));
+    return make_plan(program, kernels, options, *setup.isa, setup.threads,
                      description(*setup.isa, setup.threads, options.activations));
   }
 

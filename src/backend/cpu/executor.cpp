@@ -6,6 +6,7 @@
 #include "backend/cpu/packing.h"
 #include "backend/cpu/pass_walk.h"
 #include "backend/cpu/thread_pool.h"
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/checked.h"
 #include "program/check.h"
@@ -46,6 +47,38 @@ class Layout {
   size_t total_ = 0;
   bool overflow_ = false;
 };
+
+// Where activations and scratch of up to `rows` rows lie in one piece of memory: offsets.
+struct BufferLayout {
+  BufferLayout(const program::Program& program, const Needs& needs, size_t group_bytes, uint64_t rows,
+               uint32_t threads) {
+    for (const program::Buffer& b : program.buffers) buffers.push_back(all.add(rows, b.width, sizeof(float)));
+    groups = all.add(round_up<uint64_t>(rows, kTileRows), needs.groups_per_row, group_bytes);
+    plain = all.add(rows, needs.plain_per_row, sizeof(float));
+    outputs = all.add(rows, needs.outputs_per_row, sizeof(float));
+    queries = all.add(rows, needs.queries_per_row, sizeof(float));
+    indices = all.add(1, needs.indices, sizeof(uint32_t));
+    all.add(rows, needs.indices_per_row, sizeof(uint32_t));  // right behind them: both are of whole cache lines
+    for (uint32_t i = 0; i < threads; ++i) {
+      own_groups.push_back(all.add(1, needs.groups_per_row, group_bytes));
+      own_plain.push_back(all.add(1, needs.plain_per_row, sizeof(float)));
+      panels[0].push_back(all.add(rows, needs.panels_per_row * kLanes, sizeof(float)));
+      panels[1].push_back(all.add(rows, kLanes, sizeof(float)));
+      floats.push_back(all.add(1, needs.thread_floats, sizeof(float)));
+    }
+  }
+
+  Layout all;
+  std::vector<size_t> buffers;                                   // [Program::buffers]
+  size_t groups, plain, outputs, queries, indices;               // of all threads
+  std::vector<size_t> own_groups, own_plain, panels[2], floats;  // [threads]
+};
+
+Needs needs_of(const Kernels& kernels) {
+  Needs needs;
+  for (const auto& kernel : kernels) needs.add(kernel->needs());
+  return needs;
+}
 
 class CpuExecutor final : public Executor {
  public:
@@ -134,52 +167,37 @@ class CpuExecutor final : public Executor {
 Result<void> CpuExecutor::set_up() {
   HC_ASSIGN(packed_, PackedWeights::make(program_, options_, pool_));
   HC_ASSIGN(kernels_, make_kernels(program_, {*state_.isa, &packed_, options_.activations}));
-  for (const auto& kernel : kernels_) {
-    needs_.add(kernel->needs());
-    kernel_bytes_ += kernel->memory_bytes();
-  }
+  needs_ = needs_of(kernels_);
+  for (const auto& kernel : kernels_) kernel_bytes_ += kernel->memory_bytes();
   return allocate_memory();
 }
 
 Result<void> CpuExecutor::allocate_memory() {
   const uint64_t rows = options_.max_rows;
-  Layout layout;
-  std::vector<size_t> buffers, own_groups, own_plain, panels[2], floats;
-  for (const program::Buffer& b : program_.buffers) buffers.push_back(layout.add(rows, b.width, sizeof(float)));
-  const size_t groups = layout.add(round_up<uint64_t>(rows, kTileRows), needs_.groups_per_row, state_.group_bytes);
-  const size_t plain = layout.add(rows, needs_.plain_per_row, sizeof(float));
-  const size_t outputs = layout.add(rows, needs_.outputs_per_row, sizeof(float));
-  const size_t queries = layout.add(rows, needs_.queries_per_row, sizeof(float));
-  const size_t indices = layout.add(1, needs_.indices, sizeof(uint32_t));
-  layout.add(rows, needs_.indices_per_row, sizeof(uint32_t));  // right behind them: both are of whole cache lines
-  for (uint32_t i = 0; i < pool_.size(); ++i) {
-    own_groups.push_back(layout.add(1, needs_.groups_per_row, state_.group_bytes));
-    own_plain.push_back(layout.add(1, needs_.plain_per_row, sizeof(float)));
-    panels[0].push_back(layout.add(rows, needs_.panels_per_row * kLanes, sizeof(float)));
-    panels[1].push_back(layout.add(rows, kLanes, sizeof(float)));
-    floats.push_back(layout.add(1, needs_.thread_floats, sizeof(float)));
-  }
-  if (layout.overflow()) return invalid("buffers for {} rows would not fit the address space", rows);
-  memory_bytes_ = layout.total();
-  memory_ = allocate<std::byte>(layout.total());
+  const BufferLayout at(program_, needs_, state_.group_bytes, rows, pool_.size());
+  if (at.all.overflow()) return invalid("buffers for {} rows would not fit the address space", rows);
+  memory_bytes_ = at.all.total();
+  memory_ = allocate<std::byte>(memory_bytes_);
   if (!memory_)
-    return fail(ErrorCode::kOutOfMemory, "{} bytes of buffers for {} rows cannot be allocated", layout.total(), rows);
+    return fail(ErrorCode::kOutOfMemory,
+                "{} of buffers for {} positions at once cannot be allocated (a smaller chunk takes less)",
+                format_bytes(memory_bytes_), rows);
 
   const auto floats_at = [&](size_t offset) { return reinterpret_cast<float*>(memory_.get() + offset); };
-  for (size_t offset : buffers) buffers_.push_back(floats_at(offset));
+  for (size_t offset : at.buffers) buffers_.push_back(floats_at(offset));
   for (const program::Buffer& b : program_.buffers) widths_.push_back(b.width);
   for (uint32_t i = 0; i < pool_.size(); ++i)
-    scratch_.push_back({.groups = memory_.get() + own_groups[i],
-                        .plain = floats_at(own_plain[i]),
-                        .panel = {floats_at(panels[0][i]), floats_at(panels[1][i])},
-                        .floats = floats_at(floats[i])});
+    scratch_.push_back({.groups = memory_.get() + at.own_groups[i],
+                        .plain = floats_at(at.own_plain[i]),
+                        .panel = {floats_at(at.panels[0][i]), floats_at(at.panels[1][i])},
+                        .floats = floats_at(at.floats[i])});
   state_.buffers = buffers_.data();
   state_.widths = widths_.data();
-  state_.groups = memory_.get() + groups;
-  state_.plain = floats_at(plain);
-  state_.outputs = floats_at(outputs);
-  state_.queries = floats_at(queries);
-  state_.indices = reinterpret_cast<uint32_t*>(memory_.get() + indices);
+  state_.groups = memory_.get() + at.groups;
+  state_.plain = floats_at(at.plain);
+  state_.outputs = floats_at(at.outputs);
+  state_.queries = floats_at(at.queries);
+  state_.indices = reinterpret_cast<uint32_t*>(memory_.get() + at.indices);
   size_t n_passes = 0;
   for (const auto& kernel : kernels_) n_passes += kernel->n_passes();
   walk_.reserve(n_passes);
@@ -198,7 +216,10 @@ Result<void> CpuExecutor::reserve_chunks(uint32_t n_chunks) {
   const uint64_t doubled = std::bit_ceil(n_chunks);
   const size_t bytes = 2 * size_t{state_.n_threads} * doubled * needs_.softmax_floats * sizeof(float);
   Memory<std::byte> grown = allocate<std::byte>(bytes);
-  if (!grown) return fail(ErrorCode::kOutOfMemory, "{} bytes for attention cannot be allocated", bytes);
+  if (!grown)
+    return fail(ErrorCode::kOutOfMemory,
+                "{} for attention at {} positions cannot be allocated (a shorter context takes less)",
+                format_bytes(bytes), n_chunks * kChunkPositions);
   softmax_ = std::move(grown);
   softmax_bytes_ = bytes;
   state_.softmax = reinterpret_cast<float*>(softmax_.get());
@@ -309,9 +330,11 @@ Result<Kernels> make_kernels(const program::Program& program, const Target& targ
   return kernels;
 }
 
-Plan make_plan(const program::Program& program, const Kernels& kernels, const Isa& isa, uint32_t threads,
-               std::string backend) {
+Plan make_plan(const program::Program& program, const Kernels& kernels, const CompileOptions& options, const Isa& isa,
+               uint32_t threads, std::string backend) {
   Plan plan{.backend = std::move(backend), .steps = {}};
+  const BufferLayout buffers(program, needs_of(kernels), group_bytes(options.activations), options.max_rows, threads);
+  if (!buffers.all.overflow()) plan.buffer_bytes = buffers.all.total();
   const StepState one_row{.n_rows = 1, .n_logit_rows = 1, .n_threads = threads, .n_chunks = 1, .n_runs = 1};
   for (size_t i = 0; i < kernels.size(); ++i) {
     const OpKernel& kernel = *kernels[i];
@@ -331,7 +354,7 @@ Result<std::unique_ptr<Executor>> make_executor(const program::Program& program,
   if (options.max_rows == 0) return invalid("an executor for batches of no rows");
   auto executor = std::make_unique<CpuExecutor>(program, options, isa, threads);
   HC_TRY(executor->set_up());
-  executor->set_plan(make_plan(program, executor->kernels(), isa, executor->n_threads(), std::move(backend)));
+  executor->set_plan(make_plan(program, executor->kernels(), options, isa, executor->n_threads(), std::move(backend)));
   return executor;
 }
 

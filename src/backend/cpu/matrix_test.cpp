@@ -115,7 +115,12 @@ TEST(PackedWeights, more_than_the_memory_is_refused_before_anything_is_packed) {
   const auto refused = make(kBytes - 1);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_EQ(refused.error().message,
+            "the cpu backend keeps 3.2 KiB of weights in memory, and 3.2 KiB may be used here (a smaller model or a "
+            "stronger quantization takes less)");
   EXPECT_EQ(told, 0u);
+  EXPECT_FALSE(PackedWeights::check_memory(p.program, kBytes - 1));
+  EXPECT_TRUE(PackedWeights::check_memory(p.program, kBytes));
   // The same matrix twice is packed once.
   p.program.steps.push_back(p.program.steps[0]);
   const auto packed = make(kBytes);

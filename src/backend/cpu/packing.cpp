@@ -1,6 +1,7 @@
 #include "backend/cpu/packing.h"
 
 #include "backend/cpu/isa/kernels.h"
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/checked.h"
 #include "program/check.h"
@@ -16,6 +17,7 @@ namespace honeycrisp::backend::cpu {
 namespace {
 
 constexpr uint64_t kPackedAtOnce = uint64_t{32} << 20;  // bytes, before the file's pages are given back
+constexpr const char* kTakesLess = "a smaller model or a stronger quantization takes less";
 
 // ---- codes of a group of 32 inputs, as the file has them
 
@@ -207,13 +209,14 @@ void pack_panel(quant::Format format, const std::byte* rows, uint64_t row_bytes,
 }
 
 // All matrices side by side in one piece of memory: then small ones lie in huge pages too.
-Result<void> PackedWeights::lay_out(const program::Program& program, uint64_t memory_limit) {
+Result<PackedWeights::Layout> PackedWeights::lay_out(const program::Program& program, uint64_t memory_limit) {
   std::optional<uint64_t> total = 0;
-  std::map<Key, uint64_t> offsets;
+  Layout layout;
   double bytes = 0;  // whatever the file says, this does not overflow
   for_packed_matrices(program, [&](const program::Matrix& matrix) {
     const program::Weight& w = program.weight(matrix);
-    if (!total || !offsets.emplace(key(matrix), *total).second) return;
+    if (!total || layout.places.contains(key(matrix))) return;
+    const uint64_t offset = *total;
     const uint64_t panels = ceil_div<uint64_t>(matrix.rows, kLanes), panel = panel_bytes(w.format, w.cols);
     bytes += double(panels) * double(panel) * double(w.slices);
     const auto slice = checked_mul(panels, panel);
@@ -223,19 +226,19 @@ Result<void> PackedWeights::lay_out(const program::Program& program, uint64_t me
       total = round_up<uint64_t>(*total, kAlignment);
     else
       total.reset();
-    if (total) matrices_[key(matrix)] = {nullptr, panel, *slice};
+    if (total) layout.places[key(matrix)] = {offset, panel, *slice};
   });
   if (!total) return invalid("{:.1g} bytes of packed weights would not fit the address space", bytes);
   // Systems that promise more memory than they have end the process in the middle of packing instead.
   if (memory_limit != 0 && *total > memory_limit)
-    return fail(ErrorCode::kOutOfMemory,
-                "the cpu backend keeps {:.1f} GB of weights in memory, and {:.1f} GB are there (use a smaller model or "
-                "a stronger quantization)",
-                double(*total) / 1e9, double(memory_limit) / 1e9);
-  memory_ = allocate_to_read<uint8_t>(*total);
-  if (!memory_) return fail(ErrorCode::kOutOfMemory, "{} bytes of packed weights cannot be allocated", *total);
-  memory_bytes_ = *total;
-  for (auto& [key, matrix] : matrices_) matrix.data = memory_.get() + offsets[key];
+    return fail(ErrorCode::kOutOfMemory, "the cpu backend keeps {} of weights in memory, and {} may be used here ({})",
+                format_bytes(*total), format_bytes(memory_limit), kTakesLess);
+  layout.bytes = *total;
+  return layout;
+}
+
+Result<void> PackedWeights::check_memory(const program::Program& program, uint64_t memory_limit) {
+  HC_TRY(lay_out(program, memory_limit));
   return {};
 }
 
@@ -283,7 +286,14 @@ void PackedWeights::pack(const program::Program& program, const program::Matrix&
 Result<PackedWeights> PackedWeights::make(const program::Program& program, const CompileOptions& options,
                                           ThreadPool& pool) {
   PackedWeights packed;
-  HC_TRY(packed.lay_out(program, options.memory_limit));
+  HC_ASSIGN(const Layout layout, lay_out(program, options.memory_limit));
+  packed.memory_ = allocate_to_read<uint8_t>(layout.bytes);
+  if (!packed.memory_)
+    return fail(ErrorCode::kOutOfMemory, "{} of memory for weights cannot be allocated ({})",
+                format_bytes(layout.bytes), kTakesLess);
+  packed.memory_bytes_ = layout.bytes;
+  for (const auto& [key, place] : layout.places)
+    packed.matrices_[key] = {packed.memory_.get() + place.offset, place.panel_bytes, place.slice_bytes};
   const uint64_t total = program::resident_bytes(program);
   uint64_t taken_in = 0;
   const auto done = [&](const std::byte* data, uint64_t bytes) {

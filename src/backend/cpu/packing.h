@@ -43,6 +43,9 @@ class PackedWeights {
   /// release_source. Error: out of memory, with the sizes; before anything is packed if it cannot fit memory_limit.
   static Result<PackedWeights> make(const program::Program& program, const CompileOptions& options, ThreadPool& pool);
 
+  /// Whether the memory suffices, as far as make() can tell beforehand.
+  static Result<void> check_memory(const program::Program& program, uint64_t memory_limit);
+
   /// Null if the matrix is not one of those that are packed.
   const PackedMatrix* find(const program::Matrix& matrix) const;
   uint64_t memory_bytes() const { return memory_bytes_; }
@@ -53,8 +56,15 @@ class PackedWeights {
   using Key = std::tuple<program::WeightId, uint32_t, uint32_t>;  // weight, first row, rows
   static Key key(const program::Matrix& m) { return {m.weight, m.first_row, m.rows}; }
 
-  /// Memory for all matrices, and where each lies in it. Errors as of make().
-  Result<void> lay_out(const program::Program& program, uint64_t memory_limit);
+  struct Place {
+    uint64_t offset, panel_bytes, slice_bytes;
+  };
+  struct Layout {
+    std::map<Key, Place> places;
+    uint64_t bytes = 0;
+  };
+  /// Where each matrix lies in the memory of all. Errors as of make().
+  static Result<Layout> lay_out(const program::Program& program, uint64_t memory_limit);
   /// `done` is told of the file's bytes that are no longer needed.
   void pack(const program::Program& program, const program::Matrix& matrix, const PackedMatrix& packed,
             ThreadPool& pool, const std::function<void(const std::byte*, uint64_t)>& done);

@@ -1,10 +1,10 @@
 // See bytes.h.
-#include "engine/bytes.h"
+#include "base/bytes.h"
 
 #include <array>
 #include <fmt/format.h>
 
-namespace honeycrisp::engine {
+namespace honeycrisp {
 
 std::string format_bytes(uint64_t bytes) {
   static constexpr std::array kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -15,4 +15,4 @@ std::string format_bytes(uint64_t bytes) {
   return fmt::format("{:.1f} {}", amount, kUnits[unit]);
 }
 
-}  // namespace honeycrisp::engine
+}  // namespace honeycrisp
