@@ -53,8 +53,12 @@ struct AdaptedCommands final : CommandBuffer {
 
 class SoftAdapter final : public Device {
  public:
-  SoftAdapter(const soft::DeviceOptions& options, std::string library)
-      : soft(soft::Device::create(options).value()), library_(std::move(library)) {}
+  using Libraries = std::vector<std::shared_ptr<const soft::Library>>;
+  SoftAdapter(const soft::DeviceOptions& options, const std::string& library)
+      : soft(soft::Device::create(options).value()), libraries_{soft->open_library(library).value()} {}
+  /// A kernel is that of the first library that has it.
+  SoftAdapter(std::shared_ptr<soft::Device> device, Libraries libraries)
+      : soft(std::move(device)), libraries_(std::move(libraries)) {}
   std::string describe() const override { return "software device"; }
   uint64_t most_buffer_bytes() const override { return uint64_t{1} << 40; }
   uint64_t recommended_memory_bytes() const override { return 0; }
@@ -69,7 +73,6 @@ class SoftAdapter final : public Device {
   }
   Result<std::shared_ptr<const Pipeline>> pipeline(std::string_view, std::string_view kernel,
                                                    std::span<const Constant> constants) override {
-    HC_ASSIGN(auto library, soft->open_library(library_));
     soft::FunctionConstants values;
     for (const Constant& c : constants) {
       if (c.type == Constant::Type::kBool)
@@ -78,7 +81,10 @@ class SoftAdapter final : public Device {
         values.set<uint32_t>(c.index, c.bits);
     }
     auto p = std::make_shared<AdaptedPipeline>();
-    HC_ASSIGN(p->soft, soft->new_pipeline(library, std::string(kernel), values));
+    Result<std::shared_ptr<const soft::Pipeline>> made = unsupported("no kernel library");
+    for (const auto& library : libraries_)
+      if (made = soft->new_pipeline(library, std::string(kernel), values); made) break;
+    HC_ASSIGN(p->soft, std::move(made));
     p->label = kernel;
     return p;
   }
@@ -92,7 +98,7 @@ class SoftAdapter final : public Device {
   const std::shared_ptr<soft::Device> soft;
 
  private:
-  const std::string library_;
+  const Libraries libraries_;
 };
 
 }  // namespace honeycrisp::backend::metal::testing

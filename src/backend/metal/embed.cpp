@@ -1,9 +1,28 @@
-#include "backend/metal/op_encoder.h"
+#include "backend/metal/project.h"
 
 namespace honeycrisp::backend::metal {
 
-std::string obstacle(const program::Program&, const program::Embed&) { return "metal has no kernel for it yet"; }
+std::string obstacle(const program::Program& program, const program::Embed& op) {
+  const program::Weight& w = program.weight(op.table);
+  return has_kernel(w.format) ? "" : fmt::format("{}: metal has no kernel for {}", w.name, quant::to_string(w.format));
+}
 
-Result<void> encode(OpContext&, const program::Embed&) { return unsupported("metal has no kernel for embed yet"); }
+Result<void> encode(OpContext& c, const program::Embed& op) {
+  constexpr uint32_t kThreads = 32;
+  const program::Weight& w = c.program.weight(op.table);
+  const WeightView table = c.places.weight(op.table);
+  const Rows out = rows_of(c, op.out);
+  const EmbedArgs args{table.row_bytes, w.cols, out.stride, op.scale, 0};
+  HC_ASSIGN(const Pipeline* pipeline,
+            c.pipelines.get("embed", "embed", {constant(kConstantFormats, uint32_t(w.format))}));
+  c.encoder.pipeline(*pipeline);
+  c.encoder.constant(0, table.view);
+  c.encoder.read(1, c.rows.tokens);
+  c.encoder.write(2, out.view);
+  c.encoder.args(3, args);
+  const uint32_t parts = (w.cols + 31) / 32;
+  c.encoder.dispatch({(parts + kThreads - 1) / kThreads, c.rows.n}, {kThreads});
+  return {};
+}
 
 }  // namespace honeycrisp::backend::metal

@@ -1,9 +1,1 @@
-#include "backend/metal/op_encoder.h"
-
-namespace honeycrisp::backend::metal {
-
-std::string obstacle(const program::Program&, const program::Logits&) { return "metal has no kernel for it yet"; }
-
-Result<void> encode(OpContext&, const program::Logits&) { return unsupported("metal has no kernel for logits yet"); }
-
-}  // namespace honeycrisp::backend::metal
+// Choices on the device: the largest logits, so that one small read ends a token. (The logits themselves: project.cpp.)

@@ -13,7 +13,13 @@ bool overlap(const View& a, const View& b) {
 
 }  // namespace
 
-void StepEncoder::pipeline(const Pipeline& pipeline) { encoder_.set_pipeline(pipeline); }
+void StepEncoder::pipeline(const Pipeline& pipeline) {
+  encoder_.set_pipeline(pipeline);
+  // An encoder keeps lengths, and counts them to whatever kernel comes next: with its own variables they could exceed
+  // what there is. 16 bytes, because 0 may not be a length.
+  for (uint32_t i = 0; i < most_memory_index_; ++i) encoder_.set_threadgroup_memory(i, 16);
+  most_memory_index_ = 0;
+}
 
 void StepEncoder::read(uint32_t index, const View& view) {
   encoder_.set_buffer(index, view);
@@ -30,6 +36,7 @@ void StepEncoder::constant(uint32_t index, const View& view) { encoder_.set_buff
 void StepEncoder::threadgroup_memory(uint32_t index, uint32_t bytes) {
   HC_CHECK(bytes % 16 == 0 && bytes <= kMostThreadgroupMemory);
   encoder_.set_threadgroup_memory(index, bytes);
+  most_memory_index_ = std::max(most_memory_index_, index + 1);
 }
 
 void StepEncoder::dispatch(Size threadgroups, Size threads_per_threadgroup) {

@@ -42,6 +42,7 @@ class StepEncoder {
   Encoder& encoder_;
   std::vector<Use> next_;       // of the dispatch being put together
   std::vector<Use> unordered_;  // of the dispatches since the last barrier
+  uint32_t most_memory_index_ = 0;  // of threadgroup memory, + 1, that the last kernel was given
   uint32_t launches_ = 0, barriers_ = 0;
 };
 

@@ -2,14 +2,7 @@
 // of x take the parts of a row, y counts the batch's rows. Reads each row of the table that is wanted once, and writes
 // 4 bytes per element. Tokens are rows of the table: the host has checked them.
 #include "formats.h"
-
-struct EmbedArgs {
-  ulong row_bytes;     // of the table
-  uint columns;        // of the table and of an output row
-  uint out_stride;     // floats from one output row to the next
-  uint first_row;      // of the table: what token 0 stands for
-  float scale;
-};
+#include "project_args.h"
 
 constant uint kFormat [[function_constant(0)]];
 
@@ -34,8 +27,8 @@ kernel void embed(device const uchar* table [[buffer(0)]],
   if (part * kPart >= args.columns) {
     return;
   }
-  device const uchar* row = table + row_offset(args.first_row + uint(tokens[at.y]), args.row_bytes);
-  device float* part_out = out + ulong(at.y) * args.out_stride + part * kPart;
+  device const uchar* row = table + row_offset(uint(tokens[at.y]), args.row_bytes);
+  device float* part_out = out + batch_offset(at.y, args.out_stride) + part * kPart;
   switch (kFormat) {
 #define HC_CASE(id, F)                                                \
   case id:                                                            \

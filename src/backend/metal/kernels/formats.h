@@ -19,10 +19,12 @@
 // which costs nothing once the pipeline is compiled. Rows of scalars (F32, F16, BF16) may end within a part:
 // F::load_tail(row, part, count, p) reads `count` elements and takes the rest as zeros; blocks always fill their parts.
 // A row begins at an even address (scalars: at a multiple of their size); nothing else is assumed. Offsets into weights
-// are 64-bit: row_offset() below. Knows nothing of ops.
+// are 64-bit: offsets.h. Knows nothing of ops.
 #pragma once
 
 #include "../../../quant/blocks.h"
+#include "format_list.h"
+#include "offsets.h"
 
 #include <metal_stdlib>
 using namespace metal;
@@ -41,9 +43,6 @@ struct Part {
 struct Quads {
   float4 q[8];
 };
-
-/// Where row `row` of a matrix begins, in bytes. A matrix may be larger than 4 GiB.
-static inline ulong row_offset(uint row, ulong row_bytes) { return ulong(row) * row_bytes; }
 
 static inline float from_half(ushort bits) { return float(as_type<half>(bits)); }
 
@@ -374,29 +373,6 @@ struct TQ1_0 : BlockTraits<1, false, TQ1_0> {
     }
   }
 };
-
-// ---- the list, by GGUF id (quant/formats.h): formats that are not here have no kernel -------------------------------
-
-#define HC_METAL_FORMATS(X) \
-  X(0, F32)                 \
-  X(1, F16)                 \
-  X(2, Q4_0)                \
-  X(3, Q4_1)                \
-  X(6, Q5_0)                \
-  X(7, Q5_1)                \
-  X(8, Q8_0)                \
-  X(10, Q2_K)               \
-  X(11, Q3_K)               \
-  X(12, Q4_K)               \
-  X(13, Q5_K)               \
-  X(14, Q6_K)               \
-  X(20, IQ4_NL)             \
-  X(23, IQ4_XS)             \
-  X(30, BF16)               \
-  X(34, TQ1_0)              \
-  X(35, TQ2_0)              \
-  X(39, MXFP4)              \
-  X(40, NVFP4)
 
 // ---- arithmetic -----------------------------------------------------------------------------------------------------
 
