@@ -30,7 +30,7 @@ struct Ending {
   ProjectEnding kind = kEndStore;
   program::Activation activation = program::Activation::kSilu;
   float scale = 1, out_scale = 1, softcap = 0;
-  std::optional<Rows> add;             // of a Store, or the operand of a gate
+  std::optional<Rows> add;                 // of a Store, or the operand of a gate
   std::array<std::optional<Rows>, 4> out;  // one for each matrix, or one
 };
 
@@ -42,7 +42,7 @@ struct Launch {
   std::span<const std::optional<program::VectorId>> biases;
   Ending ending;
   uint32_t batch = 0;
-  View gather;                      // uint32 [batch], or none
+  View gather;  // uint32 [batch], or none
   const PendingResidual* pending = nullptr;
   bool flush = false;  // what is pending is of another buffer: bring it up to date; else it is of the input
 };
@@ -111,23 +111,31 @@ void bind(OpContext& c, const Launch& l, const ProjectArgs& args) {
   }
   e.read(kBufferIn, l.in.view);
   e.constant(kBufferNorm, l.input_norm && l.input_norm->weight ? c.places.vector(*l.input_norm->weight) : none);
-  if (l.pending) e.read(kBufferPendingY, l.pending->y);
-  else e.constant(kBufferPendingY, none);
+  if (l.pending)
+    e.read(kBufferPendingY, l.pending->y);
+  else
+    e.constant(kBufferPendingY, none);
   const auto post_weight = l.pending ? l.pending->ending.post_norm->weight : std::nullopt;
   e.constant(kBufferPendingNorm, post_weight ? c.places.vector(*post_weight) : none);
-  if (l.pending && l.flush) e.write(kBufferFlushX, rows_of(c, l.pending->ending.x).view);
-  else e.constant(kBufferFlushX, none);
-  if (l.ending.add) e.read(kBufferAdd, l.ending.add->view);
-  else e.constant(kBufferAdd, none);
-  if (l.gather) e.read(kBufferGather, l.gather);
-  else e.constant(kBufferGather, none);
+  if (l.pending && l.flush)
+    e.write(kBufferFlushX, rows_of(c, l.pending->ending.x).view);
+  else
+    e.constant(kBufferFlushX, none);
+  if (l.ending.add)
+    e.read(kBufferAdd, l.ending.add->view);
+  else
+    e.constant(kBufferAdd, none);
+  if (l.gather)
+    e.read(kBufferGather, l.gather);
+  else
+    e.constant(kBufferGather, none);
   e.args(kBufferArgs, args);
 }
 
 Result<void> launch_mat_vec(OpContext& c, const Launch& l) {
   const bool gate = l.ending.kind == kEndGate;
-  const MatVecVariant variant = choose_mat_vec({total_rows(l.matrices), columns_of(c, l), l.batch, gate,
-                                                l.input_norm.has_value()});
+  const MatVecVariant variant =
+      choose_mat_vec({total_rows(l.matrices), columns_of(c, l), l.batch, gate, l.input_norm.has_value()});
   auto [constants, args] = describe(c, l, uint32_t(kProjectSimdgroups) * variant.rows_per_simdgroup);
   constants.push_back(constant(kConstantRows, variant.rows_per_simdgroup));
   constants.push_back(constant(kConstantCachedParts, variant.cached_parts));
@@ -161,23 +169,28 @@ Result<void> launch_prepare(OpContext& c, const Rows& in, const PendingResidual*
   args.norm_eps = norm ? norm->eps : 0;
   const auto post_weight = pending ? pending->ending.post_norm->weight : std::nullopt;
   const auto weight = norm ? norm->weight : std::nullopt;
-  HC_ASSIGN(const Pipeline* pipeline,
-            c.pipelines.get("rows", "prepare_rows",
-                            {constant(kConstantNorm, norm.has_value()),
-                             constant(kConstantNormWeight, weight.has_value()),
-                             constant(kConstantPending, pending != nullptr),
-                             constant(kConstantPendingWeight, post_weight.has_value()),
-                             constant(kConstantAdd, false)}));
+  HC_ASSIGN(
+      const Pipeline* pipeline,
+      c.pipelines.get("rows", "prepare_rows",
+                      {constant(kConstantNorm, norm.has_value()), constant(kConstantNormWeight, weight.has_value()),
+                       constant(kConstantPending, pending != nullptr),
+                       constant(kConstantPendingWeight, post_weight.has_value()), constant(kConstantAdd, false)}));
   StepEncoder& e = c.encoder;
   e.pipeline(*pipeline);
-  if (pending) e.write(0, in.view);
-  else e.read(0, in.view);
-  if (pending) e.read(1, pending->y);
-  else e.constant(1, in.view);
+  if (pending)
+    e.write(0, in.view);
+  else
+    e.read(0, in.view);
+  if (pending)
+    e.read(1, pending->y);
+  else
+    e.constant(1, in.view);
   e.constant(2, post_weight ? c.places.vector(*post_weight) : in.view);
   e.constant(3, weight ? c.places.vector(*weight) : in.view);
-  if (out) e.write(4, out);
-  else e.constant(4, in.view);
+  if (out)
+    e.write(4, out);
+  else
+    e.constant(4, in.view);
   e.args(5, args);
   e.dispatch({c.rows.n}, {uint32_t(kProjectThreads)});
   return {};
@@ -191,21 +204,23 @@ Result<void> launch_finish(OpContext& c, const program::Project& op, const progr
     const uint32_t width = op.matrices[m].rows, run = store.norm_width == 0 ? width : store.norm_width;
     const Rows out = rows_of(c, store.outs[m]);
     const std::optional<Rows> add = store.add ? std::optional(rows_of(c, *store.add)) : std::nullopt;
-    const FinishRowsArgs args{run,     total, out.stride, add ? add->stride : 0, store.norm->eps, store.scale,
-                              store.out_scale, 0};
-    HC_ASSIGN(const Pipeline* pipeline,
-              c.pipelines.get("rows", "finish_rows",
-                              {constant(kConstantNorm, true),
-                               constant(kConstantNormWeight, store.norm->weight.has_value()),
-                               constant(kConstantPending, false), constant(kConstantPendingWeight, false),
-                               constant(kConstantAdd, add.has_value())}));
+    const FinishRowsArgs args{run,         total,           out.stride, add ? add->stride : 0, store.norm->eps,
+                              store.scale, store.out_scale, 0};
+    HC_ASSIGN(
+        const Pipeline* pipeline,
+        c.pipelines.get("rows", "finish_rows",
+                        {constant(kConstantNorm, true), constant(kConstantNormWeight, store.norm->weight.has_value()),
+                         constant(kConstantPending, false), constant(kConstantPendingWeight, false),
+                         constant(kConstantAdd, add.has_value())}));
     StepEncoder& e = c.encoder;
     e.pipeline(*pipeline);
     const View part{y.buffer, y.offset + 4ull * column, 4ull * (uint64_t{c.rows.n - 1} * total + width)};
     e.read(0, part);
     e.constant(1, store.norm->weight ? c.places.vector(*store.norm->weight) : part);
-    if (add) e.read(2, add->view);
-    else e.constant(2, part);
+    if (add)
+      e.read(2, add->view);
+    else
+      e.constant(2, part);
     e.write(3, out.view);
     e.args(4, args);
     e.dispatch({width / run, c.rows.n}, {uint32_t(kProjectThreads)});
@@ -235,18 +250,13 @@ void resolve(OpContext& c) {
 Rows rows_of(const OpContext& c, const Slice& s) {
   const uint32_t stride = c.program.buffers[s.buffer].width;
   const View all = c.places.buffer(s.buffer);
-  return {{all.buffer, all.offset + 4ull * s.column, 4ull * (uint64_t{c.rows.n - 1} * stride + s.width)},
-          s.width,
-          stride};
+  return {
+      {all.buffer, all.offset + 4ull * s.column, 4ull * (uint64_t{c.rows.n - 1} * stride + s.width)}, s.width, stride};
 }
 
 PendingArgs pending_args(const OpContext& c, const PendingResidual& p) {
-  return {p.ending.post_norm->eps,
-          p.ending.branch_scale,
-          p.ending.residual_scale,
-          p.ending.x.width,
-          p.ending.x.width,
-          c.program.buffers[p.ending.x.buffer].width};
+  return {p.ending.post_norm->eps, p.ending.branch_scale, p.ending.residual_scale,
+          p.ending.x.width,        p.ending.x.width,      c.program.buffers[p.ending.x.buffer].width};
 }
 
 bool has_kernel(quant::Format format) {
@@ -257,6 +267,26 @@ bool has_kernel(quant::Format format) {
     return true;
     default: return false;
   }
+}
+
+Result<void> norm_rows(OpContext& c, const Rows& in, const Norm& norm, const View& out) {
+  return launch_prepare(c, in, nullptr, norm, out);
+}
+
+Result<void> multiply(OpContext& c, const Product& p) {
+  Launch l{.in = p.in,
+           .input_norm = {},
+           .matrices = p.matrices,
+           .biases = p.biases,
+           .ending = {},
+           .batch = c.rows.n,
+           .gather = {}};
+  l.ending.out[0] = p.out;
+  if (p.activation) {
+    l.ending.kind = kEndGate;
+    l.ending.activation = *p.activation;
+  }
+  return c.rows.role == Role::kPrompt && !p.as_generated ? launch_mat_mul(c, l) : launch_mat_vec(c, l);
 }
 
 Result<void> flush_residual(OpContext& c) {
@@ -310,10 +340,10 @@ Result<void> encode(OpContext& c, const program::Project& op) {
     HC_ASSIGN(raw, c.places.scratch(bytes));
     uint32_t column = 0;
     for (size_t m = 0; m < op.matrices.size(); column += op.matrices[m].rows, ++m)
-      l.ending.out[m] = Rows{{raw.buffer, raw.offset + 4ull * column,
-                              4ull * (uint64_t{c.rows.n - 1} * total + op.matrices[m].rows)},
-                             op.matrices[m].rows,
-                             total};
+      l.ending.out[m] =
+          Rows{{raw.buffer, raw.offset + 4ull * column, 4ull * (uint64_t{c.rows.n - 1} * total + op.matrices[m].rows)},
+               op.matrices[m].rows,
+               total};
   } else if (store) {
     l.ending.scale = store->scale;
     l.ending.out_scale = store->out_scale;

@@ -19,6 +19,21 @@ Rows rows_of(const OpContext&, const program::Slice&);
 /// What kernels are told of a residual that waits; y lies in rows without gaps.
 PendingArgs pending_args(const OpContext&, const PendingResidual&);
 
+/// Rows of norm(in), without gaps.
+Result<void> norm_rows(OpContext&, const Rows& in, const program::Norm&, const View& out);
+
+/// y = W · in + bias, or the gated unit of two matrices' products, for all rows of the part: Project's kernels for
+/// other ops. Nothing may be pending.
+struct Product {
+  Rows in;
+  std::span<const program::Matrix> matrices;                 // one; two with an activation
+  std::span<const std::optional<program::VectorId>> biases;  // one per matrix, or none at all
+  Rows out;
+  std::optional<program::Activation> activation;
+  bool as_generated = false;  // with the kernel of generated rows, whatever the role
+};
+Result<void> multiply(OpContext&, const Product&);
+
 /// Whether kernels read weights of this format (kernels/format_list.h).
 bool has_kernel(quant::Format);
 
