@@ -384,7 +384,6 @@ kernel void attend(device const float* q [[buffer(0)]],  // rows of [heads][quer
           }
         }
       }
-      threadgroup_barrier(mem_flags::mem_threadgroup);  // the next queries may be written
     }
   }
 }
