@@ -16,6 +16,8 @@ struct Case {
   std::string (*run)(Device&, const std::shared_ptr<const Library>&);
 };
 const std::vector<Case>& cases();
+/// The same of the backend's kernels, by whole ops against `reference`; what a library lacks is the backend's own.
+const std::vector<Case>& op_cases();
 
 /// A buffer with these elements.
 template <class T>

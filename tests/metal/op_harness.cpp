@@ -22,11 +22,26 @@ void ReferenceOps::run(const program::Op& op, const Batch& batch, Buffers& buffe
   buffers = std::move(state.buffers);
 }
 
+namespace {
+
+SoftAdapter::Libraries project_kernels(soft::Device& device) {
+  return {device.open_library("backend_kernels").value()};
+}
+
+}  // namespace
+
 DeviceOps::DeviceOps(const program::Program& program, CacheType type, const soft::DeviceOptions& options,
                      uint32_t n_pages, uint32_t n_states, uint32_t n_positions)
+    : DeviceOps(program, type, soft::Device::create(options).value(), {}, n_pages, n_states, n_positions) {}
+
+DeviceOps::DeviceOps(const program::Program& program, CacheType type, std::shared_ptr<soft::Device> device,
+                     SoftAdapter::Libraries libraries, uint32_t n_pages, uint32_t n_states, uint32_t n_positions)
     : program_(program),
       type_(type),
-      device_(std::make_unique<SoftAdapter>(options, "backend_kernels")),
+      device_([&] {
+        for (auto& library : project_kernels(*device)) libraries.push_back(std::move(library));
+        return std::make_unique<SoftAdapter>(device, std::move(libraries));
+      }()),
       pipelines_(*device_) {
   for (const program::CachePool& p : program.pools) {
     Pool pool;

@@ -35,6 +35,9 @@ class DeviceOps final : public Places {
  public:
   DeviceOps(const program::Program& program, CacheType type, const soft::DeviceOptions& options, uint32_t n_pages,
             uint32_t n_states, uint32_t n_positions);
+  /// A kernel is that of the first library that has it.
+  DeviceOps(const program::Program& program, CacheType type, std::shared_ptr<soft::Device> device,
+            SoftAdapter::Libraries libraries, uint32_t n_pages, uint32_t n_states, uint32_t n_positions);
   /// Error: of encoding or of the device.
   Result<void> run(const program::Op& op, const Batch& batch, Buffers& buffers);
   std::string reports() const;                     // of a checking device
