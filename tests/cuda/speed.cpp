@@ -1,6 +1,6 @@
 // Speed of a model file on a backend without the engine: load, prefill of several lengths and at a depth, and decode at
 // three depths for 1, 4 and 8 rows and, at the first, for more.
-// Usage: cuda_speed BACKEND [--prefill] FILE...    (--prefill: no decode)
+// Usage: cuda_speed BACKEND [--prefill | --decode ROWS@DEPTH,...] FILE...    (--prefill: no decode; --decode: only that)
 #include "backend/registry.h"
 #include "gguf/file.h"
 #include "model/model.h"
@@ -73,7 +73,33 @@ double prefill_seconds(backend::Executor& executor, const program::Program& prog
   return best;
 }
 
-int measure(const backend::Backend& backend, const char* path, bool prefill_only) {
+struct Decode {
+  uint32_t rows, depth;
+};
+
+std::vector<Decode> every_decode() {
+  std::vector<Decode> all;
+  for (uint32_t depth : {128u, 4096u, kDepth})
+    for (uint32_t n : {1u, 4u, 8u}) all.push_back({n, depth});
+  for (uint32_t n : kManyRows) all.push_back({n, 128});
+  return all;
+}
+
+// "ROWS@DEPTH,ROWS@DEPTH,..."; empty where it is something else.
+std::vector<Decode> parse_decodes(const char* text) {
+  std::vector<Decode> all;
+  for (int read = 0;; text += read + 1) {
+    Decode d{};
+    if (std::sscanf(text, "%u@%u%n", &d.rows, &d.depth, &read) != 2 || d.rows == 0 || d.rows > kMostRows ||
+        d.depth > kDepth)
+      return {};
+    all.push_back(d);
+    if (text[read] == 0) return all;
+    if (text[read] != ',') return {};
+  }
+}
+
+int measure(const backend::Backend& backend, const char* path, bool prefills, const std::vector<Decode>& decodes) {
   auto file = gguf::File::open(path);
   if (!file) return std::printf("%s: %s\n", path, file.error().message.c_str()), 1;
   auto model = model::load(*file);
@@ -90,30 +116,38 @@ int measure(const backend::Backend& backend, const char* path, bool prefill_only
     const double s = prefill_seconds(**executor, model->program, n, depth);
     std::printf("  prefill %u at %u: %.2f ms, %.0f tokens/s\n", n, depth, s * 1e3, n / s);
   };
-  for (uint32_t n : {16u, 64u, 128u, kMostRows}) prefill(n, 0);
-  prefill(kMostRows, kDepth);
-  if (prefill_only) return 0;
-  const auto decode = [&](uint32_t n, uint32_t depth) {
+  if (prefills) {
+    for (uint32_t n : {16u, 64u, 128u, kMostRows}) prefill(n, 0);
+    prefill(kMostRows, kDepth);
+  }
+  for (const auto& [n, depth] : decodes) {
     const double s = decode_seconds(**executor, model->program, n, depth);
     std::printf("  decode at %u, %u rows: %.0f us, %.1f tokens/s, %.0f GB/s of weights\n", depth, n, s * 1e6, n / s,
                 gigabytes / s);
-  };
-  for (uint32_t depth : {128u, 4096u, kDepth})
-    for (uint32_t n : {1u, 4u, 8u}) decode(n, depth);
-  for (uint32_t n : kManyRows) decode(n, 128);
+  }
   return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool prefill_only = argc > 2 && std::string_view(argv[2]) == "--prefill";
-  const int first = prefill_only ? 3 : 2;
-  if (argc <= first) return std::puts("usage: cuda_speed BACKEND [--prefill] FILE..."), 2;
+  bool prefills = true;
+  std::vector<Decode> decodes = every_decode();
+  int first = 2;
+  if (argc > first && std::string_view(argv[first]) == "--prefill") {
+    decodes.clear();
+    ++first;
+  } else if (argc > first + 1 && std::string_view(argv[first]) == "--decode") {
+    decodes = parse_decodes(argv[first + 1]);
+    prefills = false;
+    first += 2;
+  }
+  if (argc <= first || (!prefills && decodes.empty()))
+    return std::puts("usage: cuda_speed BACKEND [--prefill | --decode ROWS@DEPTH,...] FILE..."), 2;
   const auto backend = honeycrisp::backend::find_backend(argv[1]);
   if (!backend) return std::printf("%s\n", backend.error().message.c_str()), 1;
   std::printf("%s\n", (*backend)->describe().c_str());
   int status = 0;
-  for (int i = first; i < argc; ++i) status |= measure(**backend, argv[i], prefill_only);
+  for (int i = first; i < argc; ++i) status |= measure(**backend, argv[i], prefills, decodes);
   return status;
 }
