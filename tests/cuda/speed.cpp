@@ -1,6 +1,7 @@
 // Speed of a model file on a backend without the engine: load, prefill of several lengths and at a depth, and decode at
 // three depths for 1, 4 and 8 rows and, at the first, for more.
-// Usage: cuda_speed BACKEND [--prefill | --decode ROWS@DEPTH,...] FILE...    (--prefill: no decode; --decode: only that)
+// Usage: cuda_speed BACKEND [--prefill | --decode ROWS@DEPTH,...] FILE...    (--prefill: no decode; --decode: only
+// that)
 #include "backend/registry.h"
 #include "gguf/file.h"
 #include "model/model.h"

@@ -3,7 +3,8 @@
 // read by kernels/persistent*.
 //
 // Exchange. Every op writes its outputs into places of its own: float `place` of a row's plane. A plane is filled with
-// kPoison before the step, so a reader polls the floats that it needs until none is poison: no flags, no barriers.
+// kPoison before the step, so a reader polls the words that it needs until none is poison: no flags, no barriers.
+// Outputs are published as floats, as fragments for the one product that reads them (fragments.cuh), or as both.
 // Two sets of planes alternate from launch to launch; a launch poisons the other set again, and the kernel boundary
 // orders that before its use.
 #pragma once
@@ -40,20 +41,27 @@ struct alignas(16) StepOp {
   uint8_t n_parts = 0;
   uint32_t in = 0;  // place of the input (kEnd: of the products)
   uint32_t cols = 0;
-  float per_column = 0;          // 1 / cols
-  uint32_t per_k_tile = 0;       // 2^32 / k tiles, rounded up; 0 of one tile
-  bool half_block_sums = false;  // whether its formats need them
-  bool high_scaled = false;      // the upper halves of activation blocks are staged divided by 16 (packed.cuh)
-  NormArgs norm;                 // of the input; kEnd: of the products
+  float per_column = 0;      // 1 / cols
+  uint32_t per_k_tile = 0;   // 2^32 / k tiles, rounded up; 0 of one tile
+  bool high_scaled = false;  // the upper halves of activation blocks are staged divided by 16 (packed.cuh)
+  NormArgs norm;             // of the input; kEnd: of the products
   uint32_t rows[program::kMaxMatrices] = {};
   const float* bias[program::kMaxMatrices] = {};
   uint32_t out[program::kMaxMatrices] = {};
   uint32_t add = kNoPlace;  // Store's addend, the gate's operand, the residual's x
+  bool floats_out = true;   // whether the outputs are published as floats
+  // Places of fragments, and of what belongs to them: of the input, of the outputs, which are multiplied by the norm's
+  // weights of the op that reads them.
+  uint32_t fragments_in = kNoPlace, fragments_out = kNoPlace;
+  bool fragments_high_scaled = false;  // as high_scaled of the op that reads them
+  const float* fragments_norm = nullptr;
   float scale = 1, out_scale = 1, softcap = 0;
 
   // What the next op needs soon, brought into L2 by all blocks together: its norm's weights, and the places it writes.
   const float* ahead_norm = nullptr;
   uint32_t ahead_norm_floats = 0, ahead_place = 0, ahead_floats = 0;
+  bool ahead_attends = false;  // the next op attends: keys and values of its layer
+  uint64_t ahead_layer_offset = 0;
 
   // Attend
   uint32_t q = 0, k = 0, v = 0;  // places
@@ -111,8 +119,13 @@ struct StepShared {
 };
 /// Bytes of staged activations per k tile: f16, and per block and half block what products need of them.
 constexpr uint32_t project_stage_bytes(uint32_t rows) { return rows * (kTileCols * 2 + 64 + 64); }
+/// Floats of a row of the partial sums of a tile: of several rows, those of four columns lie in different banks.
+constexpr uint32_t partial_stride(uint32_t rows) { return rows == 1 ? kTileRows : kTileRows + 4; }
 /// Bytes of the partial sums of a tile.
-constexpr uint32_t partial_bytes(uint32_t rows) { return rows * kTileRows * 4; }
+constexpr uint32_t partial_bytes(uint32_t rows) { return rows * partial_stride(rows) * 4; }
+/// Words of the fragments of so many values, a multiple of kFragmentGroup: halves, then eight words a block of 32.
+inline constexpr uint32_t kFragmentGroup = 16;
+constexpr uint32_t fragment_words(uint32_t values) { return values / 2 + (values + 31) / 32 * 8; }
 /// k tiles of a product that are staged, and whose partial sums wait, together.
 constexpr uint32_t chunk_tiles(uint32_t k_tiles, uint32_t fit) {
   if (k_tiles <= fit) return k_tiles;

@@ -308,6 +308,42 @@ class Lowering {
   std::map<CacheId, std::pair<uint32_t, uint32_t>> keys_;  // places of what is appended
 };
 
+// ---- what is published
+
+// Whether the op reads floats that begin at `place`.
+bool reads_floats(const StepOp& op, uint32_t place, uint32_t end) {
+  const auto within = [&](uint32_t at) { return at != kNoPlace && at >= place && at < end; };
+  if (op.kind == StepOpKind::kAttend) return within(op.q) || within(op.k) || within(op.v);
+  return (op.fragments_in == kNoPlace && within(op.in)) || within(op.add);
+}
+
+// Outputs that one product reads whole are published as its fragments, and as floats only where others read them.
+void share_fragments(PersistentPlan& plan) {
+  std::vector<StepOp>& ops = plan.ops;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    StepOp& maker = ops[i];
+    const uint32_t rows = maker.rows[0];
+    const bool attends = maker.kind == StepOpKind::kAttend;
+    if (!attends && maker.n_parts != 1 && maker.ending != EndingKind::kGate) continue;
+    if (!attends && (maker.ending == EndingKind::kLogits || maker.ending == EndingKind::kProduct)) continue;
+    if (rows % kFragmentGroup != 0 || (attends && maker.cache.value_dim % kFragmentGroup != 0)) continue;
+    const auto reader = std::find_if(ops.begin() + ptrdiff_t(i) + 1, ops.end(), [&](const StepOp& op) {
+      return op.kind == StepOpKind::kProject && op.in == maker.out[0] && op.cols == rows;
+    });
+    if (reader == ops.end()) continue;
+    maker.fragments_out = reader->fragments_in = plan.plane;
+    maker.fragments_norm = reader->norm.weight;
+    maker.fragments_high_scaled = reader->high_scaled;
+    plan.plane += round_up(fragment_words(rows), kPlaceAlignment);
+    for (StepOp& op : ops)  // others that want the same
+      if (&op != &*reader && op.kind == StepOpKind::kProject && op.in == maker.out[0] && op.cols == rows &&
+          op.norm.weight == reader->norm.weight && op.high_scaled == reader->high_scaled)
+        op.fragments_in = reader->fragments_in;
+    maker.floats_out = std::any_of(
+        ops.begin(), ops.end(), [&](const StepOp& op) { return reads_floats(op, maker.out[0], maker.out[0] + rows); });
+  }
+}
+
 // ---- shared memory
 
 struct Needs {
@@ -529,7 +565,6 @@ Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType ty
     plan.ops.back().per_k_tile = k_tiles == 1 ? 0 : UINT32_MAX / k_tiles + 1;
     for (const Matrix& m : lowered.matrices) {
       const quant::Format format = program.weight(m).format;
-      plan.ops.back().half_block_sums |= format == quant::Format::kQ6_K;
       needs.most_tile = std::max(needs.most_tile, tile_bytes(format));
     }
     if (op.kind == StepOpKind::kAttend) {
@@ -540,12 +575,25 @@ Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType ty
       needs.most_k_tiles = std::max(needs.most_k_tiles, ceil_div(op.cols, kTileCols));
     }
   }
+  plan.plane = lowering.plane();
+  share_fragments(plan);
   for (size_t i = 0; i + 1 < plan.ops.size(); ++i) {
     const StepOp& next = plan.ops[i + 1];
     StepOp& op = plan.ops[i];
     op.ahead_norm = next.norm.weight;
     op.ahead_norm_floats = next.norm.weight != nullptr ? next.cols : 0;
+    if (next.kind == StepOpKind::kAttend && op.kind != StepOpKind::kAttend) {
+      op.ahead_attends = true;
+      op.ahead_layer_offset = next.cache.layer_offset;
+      op.pool = next.pool;
+      op.cache = next.cache;
+    }
     if (next.ending == EndingKind::kLogits) continue;
+    if (next.fragments_out != kNoPlace) {
+      op.ahead_place = next.fragments_out;
+      op.ahead_floats = fragment_words(next.rows[0]);
+      continue;
+    }
     uint32_t end = 0;
     op.ahead_place = UINT32_MAX;
     for (uint32_t part = 0; part < next.n_parts; ++part) {
@@ -564,7 +612,6 @@ Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType ty
     if (plan.lists[i].passes.size() > UINT32_MAX || plan.lists[i].stages.size() > UINT32_MAX)
       return unsupported("the persistent kernel's lists would be too long");
   }
-  plan.plane = lowering.plane();
   plan.embedded = lowering.embedded;
   plan.n_attends = lowering.n_attends;
   return plan;

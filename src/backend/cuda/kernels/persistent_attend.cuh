@@ -82,7 +82,7 @@ __device__ __forceinline__ void attend_plain(const StepArgs& a, const StepOp& op
   const int warp = this_thread() / 32, lane = this_thread() % 32;
   const AttendItem& item = found.item;
   const CacheView& c = op.cache;
-  const uint32_t heads = op.heads_per_kv, appended = appended_rows(a, item);
+  const uint32_t heads = op.heads_per_kv, appended = found.appended;
   float* queries = reinterpret_cast<float*>(work);                   // [heads][key_dim]
   float* scores = queries + kMostStepHeadsPerKv * kMostStepHeadDim;  // [heads][kChunk]
   float* sums = scores + kMostStepHeadsPerKv * kChunk;               // [parts][heads][value_dim]
@@ -143,11 +143,13 @@ __device__ __forceinline__ void attend_plain(const StepArgs& a, const StepOp& op
       if (h < heads) *reinterpret_cast<float2*>(sums + (part * heads + h) * c.value_dim + d) = acc[h];
   }
   __syncthreads();
-  for (uint32_t o = this_thread(); o < heads * c.value_dim; o += kThreads) {
-    const uint32_t h = o / c.value_dim, d = o % c.value_dim;
+  const uint32_t n_outputs = heads * c.value_dim;
+  for (uint32_t o = this_thread(); o - lane < n_outputs; o += kThreads) {
+    const bool exists = o < n_outputs;
+    const uint32_t h = exists ? o / c.value_dim : 0, d = exists ? o % c.value_dim : 0;
     float value = 0;
     for (uint32_t p = 0; p < parts; ++p) value += sums[(p * heads + h) * c.value_dim + d];
-    leave_value(a, op, s, item, item.kv_head * heads + h, d, value, s.whole[h].x, s.whole[h].y);
+    leave_value(a, op, s, item, item.kv_head * heads + h, d, value, s.whole[h].x, s.whole[h].y, exists);
   }
   __syncthreads();
 }
@@ -194,11 +196,11 @@ __device__ __forceinline__ void merge_head(const StepArgs& a, const StepOp& op, 
     sums[group * dim + d] = value;
   }
   __syncthreads();
-  for (uint32_t i = this_thread(); i < dim; i += kThreads) {
+  for (uint32_t i = this_thread(); i - lane < dim; i += kThreads) {
+    const uint32_t element = min(i, dim - 1);
     float value = 0;
-    for (uint32_t other = 0; other < groups; ++other) value += sums[other * dim + i];
-    publish(a.planes + size_t(row) * a.plane + op.out[0] + head * dim + i,
-            gated(a, op, s, row, head, i, value / whole.y));
+    for (uint32_t other = 0; other < groups; ++other) value += sums[other * dim + element];
+    publish_attended(a, op, s, row, head, element, value / whole.y, i < dim);
   }
   __syncthreads();
 }

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "backend/cuda/kernels/ending.cuh"
-#include "backend/cuda/kernels/persistent_block.cuh"
+#include "backend/cuda/kernels/fragments.cuh"
 
 namespace honeycrisp::backend::cuda {
 
@@ -43,6 +43,14 @@ __device__ __forceinline__ AttendItem item_of(const StepArgs& a, const StepOp& o
   return item;
 }
 
+// Rows of this launch whose keys lie in the item's chunk and before its end, as bits.
+__device__ __forceinline__ uint32_t appended_rows(const StepArgs& a, const AttendItem& item) {
+  uint32_t rows = 0;
+  for (uint32_t r = 0; r < a.n_rows; ++r)
+    if ((a.earlier[item.row] >> r & 1) != 0 && a.position[r] / kChunk == item.chunk) rows |= 1u << r;
+  return rows;
+}
+
 /// The block's item `ordinal` of an op. Finding its pages takes three loads after one another, so it is kept for the
 /// next layers, whose items are the same. By the whole block; ends with the block in step where something was to be
 /// found.
@@ -63,6 +71,11 @@ __device__ __forceinline__ const FoundItem& find_item(const StepArgs& a, const S
     }
     if (i == 0) {
       found.item = item;
+      found.owns = a.position[item.row] / kChunk == item.chunk;
+      found.appended = appended_rows(a, item);
+      found.fresh = 0;
+      for (uint32_t r = 0; r < a.n_rows; ++r)
+        if (r != item.row && (found.appended >> r & 1) != 0) found.fresh |= 1u << a.position[r] % kChunk / 16;
       found.window = op.window;
       found.pool = op.pool;
       found.kv_heads = op.cache.n_kv_heads;
@@ -77,19 +90,22 @@ __device__ __forceinline__ uint8_t* page_of(const StepOp& op, const FoundItem& f
   return found.pages[in_chunk / kPage] + op.cache.layer_offset + found.item.kv_head * op.cache.head_bytes;
 }
 
-// Rows of this launch whose keys lie in the item's chunk and before its end, as bits.
-__device__ __forceinline__ uint32_t appended_rows(const StepArgs& a, const AttendItem& item) {
-  uint32_t rows = 0;
-  for (uint32_t r = 0; r < a.n_rows; ++r)
-    if ((a.earlier[item.row] >> r & 1) != 0 && a.position[r] / kChunk == item.chunk) rows |= 1u << r;
-  return rows;
-}
-
 __device__ __forceinline__ float gated(const StepArgs& a, const StepOp& op, BlockMemory& s, uint32_t row, uint32_t head,
                                        uint32_t d, float out) {
   if (!op.output_gate) return out;
   const float* gate = a.planes + size_t(row) * a.plane + op.q + (head * 2 + 1) * op.cache.key_dim + d;
   return out / (1 + expf(-await(gate, s.dog)));
+}
+
+// An element of a row's output, where it exists, by a whole warp: neighbouring lanes have neighbouring elements.
+__device__ __forceinline__ void publish_attended(const StepArgs& a, const StepOp& op, BlockMemory& s, uint32_t row,
+                                                 uint32_t head, uint32_t d, float value, bool exists) {
+  float* plane = a.planes + size_t(row) * a.plane;
+  const uint32_t column = head * op.cache.value_dim + d;
+  value = gated(a, op, s, row, head, d, value);
+  if (op.floats_out && exists) publish(plane + op.out[0] + column, value);
+  if (op.fragments_out != kNoPlace)
+    publish_groups(plane + op.fragments_out, op.rows[0], column, value, 1, op.fragments_high_scaled, exists);
 }
 
 // Partial results of a row's head: [n_chunks][value_dim + 2].
@@ -98,9 +114,11 @@ __device__ __forceinline__ float* partials_of(const StepArgs& a, const StepOp& o
          (size_t(row) * op.n_heads + head) * a.n_chunks * (op.cache.value_dim + 2);
 }
 
-// Element d of a head over the chunk, with the chunk's largest score and sum of weights.
+// Element d of a head over the chunk, where it exists, with the chunk's largest score and sum of weights. By a whole
+// warp.
 __device__ __forceinline__ void leave_value(const StepArgs& a, const StepOp& op, BlockMemory& s, const AttendItem& item,
-                                            uint32_t head, uint32_t d, float value, float largest, float sum) {
+                                            uint32_t head, uint32_t d, float value, float largest, float sum,
+                                            bool exists) {
   const uint32_t dim = op.cache.value_dim;
   if (item.n_chunks == 1) {
     if (op.sinks != nullptr) {
@@ -108,10 +126,9 @@ __device__ __forceinline__ void leave_value(const StepArgs& a, const StepOp& op,
       value *= factor;
       sum = fmaf(sum, factor, expf(op.sinks[head] - most));
     }
-    publish(a.planes + size_t(item.row) * a.plane + op.out[0] + head * dim + d,
-            gated(a, op, s, item.row, head, d, value / sum));
-    return;
+    return publish_attended(a, op, s, item.row, head, d, value / sum, exists);
   }
+  if (!exists) return;
   float* to = partials_of(a, op, item.row, head) + size_t(item.chunk - item.first_chunk) * (dim + 2);
   to[d] = value;
   if (d == 0) {

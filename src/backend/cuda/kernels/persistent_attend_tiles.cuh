@@ -63,17 +63,24 @@ struct HeadPart {
   }
 };
 
-// Fetches a head of a row's plane, norms and rotates it. By one warp.
+// What a head's pairs are rotated by.
 template <int kDim>
-__device__ __forceinline__ HeadPart<kDim> prepare_head(const StepArgs& a, const StepOp& op, BlockMemory& s,
-                                                       uint32_t row, uint32_t place, const NormArgs& norm, bool rotates,
-                                                       float* scratch, int lane) {
+struct HeadTurn {
+  float2 turn[HeadPart<kDim>::kPairs];
+  bool rotates;
+};
+
+// Fetches a head of a row's plane, and norms it. By one warp; needs no working memory.
+template <int kDim>
+__device__ __forceinline__ HeadPart<kDim> await_head(const StepArgs& a, const StepOp& op, BlockMemory& s, uint32_t row,
+                                                     uint32_t place, const NormArgs& norm, bool rotates,
+                                                     HeadTurn<kDim>& turns, int lane) {
   constexpr int kPairs = HeadPart<kDim>::kPairs;
   HeadPart<kDim> h;
   float weight[kPairs][2];
-  float2 turn[kPairs];
+  float2(&turn)[kPairs] = turns.turn;
   const float* from = a.planes + size_t(row) * a.plane + place;
-  rotates = rotates && op.rope >= 0;
+  turns.rotates = rotates = rotates && op.rope >= 0;
   const auto* table =
       reinterpret_cast<const float2*>(a.ropes[rotates ? op.rope : 0]) + size_t(a.position[row]) * op.n_pairs;
 #pragma unroll
@@ -110,7 +117,15 @@ __device__ __forceinline__ HeadPart<kDim> prepare_head(const StepArgs& a, const 
 #pragma unroll
       for (int i = 0; i < 2; ++i) h.v[p][i] = h.v[p][i] * scale * weight[p][i];
   }
-  if (!rotates) return h;
+  return h;
+}
+
+template <int kDim>
+__device__ __forceinline__ void rotate_head(const StepArgs& a, const StepOp& op, HeadPart<kDim>& h, uint32_t row,
+                                            const HeadTurn<kDim>& turns, float* scratch, int lane) {
+  constexpr int kPairs = HeadPart<kDim>::kPairs;
+  const float2(&turn)[kPairs] = turns.turn;
+  if (!turns.rotates) return;
   if (op.interleaved || op.pair_distance * 2 == kDim) {
 #pragma unroll
     for (int p = 0; p < kPairs; ++p) {
@@ -118,43 +133,47 @@ __device__ __forceinline__ HeadPart<kDim> prepare_head(const StepArgs& a, const 
       h.v[p][0] = x * turn[p].x - y * turn[p].y;
       h.v[p][1] = x * turn[p].y + y * turn[p].x;
     }
-    return h;
+    return;
   }
 #pragma unroll 1
   for (int i = 0; i < 2; ++i)  // partners lie elsewhere
     for (int p = 0; p < kPairs; ++p) scratch[HeadPart<kDim>::at(false, lane, p, i)] = i == 0 ? h.v[p][0] : h.v[p][1];
   __syncwarp();
-  rotate(reinterpret_cast<const float*>(table), op.n_pairs, false, op.pair_distance, scratch, lane);
+  rotate(a.ropes[op.rope] + size_t(a.position[row]) * op.n_pairs * 2, op.n_pairs, false, op.pair_distance, scratch,
+         lane);
 #pragma unroll
   for (int p = 0; p < kPairs; ++p)
 #pragma unroll
     for (int i = 0; i < 2; ++i) h.v[p][i] = scratch[HeadPart<kDim>::at(false, lane, p, i)];
   __syncwarp();
-  return h;
 }
 
 // Queries of the item and the row's own key and value into shared memory, and what is new of keys and values into the
-// cache. `owns`: the row's position lies in the chunk.
+// cache. `enters`: others of the block may still use working memory, until a barrier that all warps come to here.
 template <int kDim>
 __device__ __forceinline__ void prepare_tiles(const StepArgs& a, const StepOp& op, BlockMemory& s,
                                               const FoundItem& found, uint32_t appended, const TileMemory<kDim>& m,
-                                              int warp, int lane) {
+                                              bool enters, int warp, int lane) {
   const CacheView& c = op.cache;
   const AttendItem item = found.item;
   const uint32_t heads = op.heads_per_kv, n = heads + 2 * __popc(appended);
 #pragma unroll 1
-  for (uint32_t i = warp; i < n; i += kWarps) {
+  for (uint32_t i = turn_of(warp); i < n; i += kWarps) {
     const bool is_query = i < heads, is_value = !is_query && (i - heads) % 2 != 0;
     uint32_t rows = appended;
     for (uint32_t skip = is_query ? 0 : (i - heads) / 2; skip != 0; --skip) rows &= rows - 1;
     const uint32_t row = is_query ? item.row : __ffs(int(rows)) - 1;
     const uint32_t place = is_query ? op.q + (item.kv_head * heads + i) * kDim * (op.output_gate ? 2 : 1)
                                     : (is_value && !op.v_is_k ? op.v : op.k) + item.kv_head * kDim;
-    const HeadPart<kDim> h = prepare_head<kDim>(a, op, s, row, place,
-                                                is_query   ? op.q_norm
-                                                : is_value ? op.v_norm
-                                                           : op.k_norm,
-                                                !is_value, m.sums + warp * kTileHeads * kDim, lane);
+    HeadTurn<kDim> turns;
+    HeadPart<kDim> h = await_head<kDim>(a, op, s, row, place,
+                                        is_query   ? op.q_norm
+                                        : is_value ? op.v_norm
+                                                   : op.k_norm,
+                                        !is_value, turns, lane);
+    if (enters) __syncthreads();
+    enters = false;
+    rotate_head<kDim>(a, op, h, row, turns, m.sums + warp * kTileHeads * kDim, lane);
     const uint32_t in_chunk = a.position[row] % kChunk;
     auto* cached = reinterpret_cast<__half*>(page_of(op, found, in_chunk) + (is_value ? c.value_offset : 0)) +
                    in_chunk % kPage * kDim;
@@ -175,6 +194,7 @@ __device__ __forceinline__ void prepare_tiles(const StepArgs& a, const StepOp& o
         }
       }
   }
+  if (enters) __syncthreads();
 }
 
 // ---- a warp's positions
@@ -296,7 +316,7 @@ __device__ __forceinline__ void join_parts(const StepArgs& a, const StepOp& op, 
       value = fmaf(__shfl_sync(~0u, factor, int(w)), m.sums[(w * kTileHeads + h) * kDim + d], value);
     const float own = __shfl_sync(~0u, factor, kOwnPart);
     if (owns) value = fmaf(own, m.own[kDim + d], value);
-    leave_value(a, op, s, item, item.kv_head * op.heads_per_kv + group + h, d, value, most, total);
+    leave_value(a, op, s, item, item.kv_head * op.heads_per_kv + group + h, d, value, most, total, true);
   }
 }
 
@@ -311,14 +331,11 @@ __device__ __forceinline__ void attend_tiles(const StepArgs& a, const StepOp& op
     const FoundItem& found = find_item(a, op, s, ordinal);
     const AttendItem item = found.item;
     if (item.n_chunks == 0) return;
-    const uint32_t appended = appended_rows(a, item);
-    const bool owns = a.position[item.row] / kChunk == item.chunk;
+    const uint32_t appended = found.appended;
+    const bool owns = found.owns;
     const Visible cached = {item.visible.begin, item.visible.end - (owns ? 1 : 0)};
     const bool any = first < cached.end && first + kTilePositions > cached.begin;
-    bool fresh = false;  // other rows append to the warp's positions
-#pragma unroll 1
-    for (uint32_t r = 0; r < a.n_rows; ++r)
-      fresh |= (appended >> r & 1) != 0 && r != item.row && a.position[r] % kChunk / kTilePositions == uint32_t(warp);
+    const bool fresh = (found.fresh >> warp & 1) != 0;  // other rows append to the warp's positions
     // Keys are on their way before the queries are there, values come as far as L2.
     TileLoads<kDim>
         loads{};  // else the registers would be taken during all passes, as what is not assigned may be kept
@@ -327,7 +344,7 @@ __device__ __forceinline__ void attend_tiles(const StepArgs& a, const StepOp& op
       loads.keys(keys, lane);
       asm volatile("prefetch.global.L2 [%0];" ::"l"(keys + op.cache.value_offset + lane * kDim));
     }
-    prepare_tiles<kDim>(a, op, s, found, appended, m, warp, lane);
+    prepare_tiles<kDim>(a, op, s, found, appended, m, ordinal == 0, warp, lane);
     if (any && !fresh) loads.values(keys + op.cache.value_offset, first, cached, lane);
     __syncthreads();
     if (any && fresh) {

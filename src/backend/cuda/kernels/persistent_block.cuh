@@ -17,10 +17,13 @@ struct AttendItem {
   uint32_t first_chunk, n_chunks;
   Visible visible;
 };
-/// An attention item, and where its pages lie. window .. ordinal: what it follows from.
+/// An attention item, where its pages lie, and what a step does with it. window .. ordinal: what it follows from.
 struct FoundItem {
   uint8_t* pages[kPagesPerChunk];
   AttendItem item;
+  bool owns;          // the row's own position lies in the chunk
+  uint32_t appended;  // rows of the launch, as bits, whose keys lie in the chunk and before the row's end
+  uint32_t fresh;     // sixteen positions each, as bits: those that other rows append to
   uint32_t window, pool, kv_heads, ordinal;
 };
 
@@ -43,6 +46,10 @@ __device__ __forceinline__ uint32_t this_thread() {
   asm volatile("" : "+r"(thread));
   return thread;
 }
+
+// Turns of the warps at what waits for the pass before: first those that have neither its outputs to end, which fall to
+// the first warps, nor the last three warps' chores.
+__device__ __forceinline__ uint32_t turn_of(int warp) { return uint32_t(kWarps - 4 - warp) % kWarps; }
 
 __device__ __forceinline__ void copy_async(void* to, const void* from, uint32_t bytes, int lane) {
   if (uint32_t(lane) * 16 >= bytes) return;

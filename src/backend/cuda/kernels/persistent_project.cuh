@@ -3,33 +3,28 @@
 // A warp multiplies a tile at a time and leaves its partial sums; those of an output are added in the order of k, four
 // k tiles together. So the order of every sum depends on the number of columns alone, not on which warp or block takes
 // a tile, how K is cut into chunks, or the rows: those are columns of the mma, which do not mix. Activations are
-// rounded to f16 after scaling each block of 32 by a power of two that brings its largest to 2^14, so none overflows
-// and what underflows is 2^-38 of the largest. x is scaled by the norm's weight before the product and by 1 / rms after
-// it.
+// rounded to f16 after scaling (fragments.cuh). x is scaled by the norm's weight before the product and by 1 / rms
+// after it.
 #pragma once
 
 #include "backend/cuda/kernels/ending.cuh"
-#include "backend/cuda/kernels/persistent_block.cuh"
-#include "backend/cuda/kernels/step_tile.cuh"
+#include "backend/cuda/kernels/fragments.cuh"
 
 namespace honeycrisp::backend::cuda {
 
-constexpr int kLargestExponent = 14;
-constexpr int kPiecesPerTile = int(kTileCols) / 8, kPairs = int(kTileCols) / 64;
+constexpr int kPiecesPerTile = int(kTileCols) / 8, kBlocks = int(kTileCols) / 32;
 
 /// How a block's working memory is used by a product of kRows rows.
 template <int kRows>
 struct ProjectMemory {
-  float* partials;           // [tiles][16][kRows]
-  __half* x;                 // [blocks of 32][kRows][t][8]
-  BlockSums* sums;           // [pairs of blocks][kRows]
-  HalfBlockSums* half_sums;  // the same
+  float* partials;      // [tiles][kRows][partial_stride]
+  __half* x;            // [blocks of 32][kRows][t][8]
+  KnownOfBlock* known;  // [blocks of 32][kRows]
 
   __device__ __forceinline__ ProjectMemory(uint8_t* work, const StepShared& shared) {
     partials = reinterpret_cast<float*>(work);
     x = reinterpret_cast<__half*>(work + shared.slots * partial_bytes(kRows));
-    sums = reinterpret_cast<BlockSums*>(x + shared.stage_tiles * kTileCols * kRows);
-    half_sums = reinterpret_cast<HalfBlockSums*>(sums + shared.stage_tiles * kPairs * kRows);
+    known = reinterpret_cast<KnownOfBlock*>(x + shared.stage_tiles * kTileCols * kRows);
   }
 };
 
@@ -62,36 +57,29 @@ __device__ __forceinline__ float add_squares(const Piece& v, float sum) {
 template <int kRows>
 __device__ __forceinline__ void stage_piece(const ProjectMemory<kRows>& m, const StepOp& op, const Piece& v, int row,
                                             int piece) {
-  const int blk = piece >> 2, t = piece & 3;
-  float most = largest_of(v, 0);
-  most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-  most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-  const uint32_t exponent = max(__float_as_uint(most) >> 23, 20u);  // biased
-  const float before = __uint_as_float((254 + kLargestExponent - exponent) << 23);
-  const float after = __uint_as_float((exponent - kLargestExponent) << 23);
-  uint4 f = {pack_halves(v.low.x * before, v.low.y * before), pack_halves(v.low.z * before, v.low.w * before),
-             pack_halves(v.high.x * before, v.high.y * before), pack_halves(v.high.z * before, v.high.w * before)};
+  float most[2] = {largest_of(v.low, 0), largest_of(v.high, 0)}, sum[2];
+#pragma unroll
+  for (int d = 1; d < 4; d *= 2)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) most[i] = fmaxf(most[i], __shfl_xor_sync(~0u, most[i], d));
+  const GroupScale scale[2] = {GroupScale(most[0]), GroupScale(most[1])};
+  const float high_before = op.high_scaled ? scale[1].before / 16 : scale[1].before;
+  const auto pack = [](float x, float y, float factor) { return pack_halves(x * factor, y * factor); };
+  const uint4 f = {pack(v.low.x, v.low.y, scale[0].before), pack(v.low.z, v.low.w, scale[0].before),
+                   pack(v.high.x, v.high.y, high_before), pack(v.high.z, v.high.w, high_before)};
   const float2 a = halves(f.x), b = halves(f.y), c = halves(f.z), d = halves(f.w);
-  float low = (a.x + a.y) + (b.x + b.y), high = (c.x + c.y) + (d.x + d.y);
-  if (op.high_scaled) {
-    const __half2 sixteenth = __float2half2_rn(1.0f / 16);
-    const __half2 z = __hmul2(*reinterpret_cast<const __half2*>(&f.z), sixteenth);
-    const __half2 w = __hmul2(*reinterpret_cast<const __half2*>(&f.w), sixteenth);
-    f.z = *reinterpret_cast<const uint32_t*>(&z);
-    f.w = *reinterpret_cast<const uint32_t*>(&w);
-  }
+  sum[0] = -((a.x + a.y) + (b.x + b.y));
+  sum[1] = -((c.x + c.y) + (d.x + d.y)) * (op.high_scaled ? 16 : 1);
+#pragma unroll
+  for (int e = 1; e < 4; e *= 2)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) sum[i] += __shfl_xor_sync(~0u, sum[i], e);
+  const int blk = piece >> 2, t = piece & 3;
   reinterpret_cast<uint4*>(m.x)[(blk * kRows + row) * 4 + t] = f;
-  low += __shfl_xor_sync(~0u, low, 1);
-  high += __shfl_xor_sync(~0u, high, 1);
-  low += __shfl_xor_sync(~0u, low, 2);
-  high += __shfl_xor_sync(~0u, high, 2);
-  // Of four lanes that know the same, each leaves one number.
-  const int at = (blk >> 1) * kRows + row;
-  float* to =
-      t < 2 ? (t == 0 ? m.sums[at].sum : m.sums[at].scale) : (t == 2 ? m.half_sums[at].low : m.half_sums[at].high);
-  const float whole = -(low + high) * sum_factor(op.high_scaled);
-  const float half = (t == 2 ? -low : -high) * kHalfSumFactor;
-  if (t < 2 || op.half_block_sums) to[blk & 1] = t == 0 ? whole : t == 1 ? after : half;
+  reinterpret_cast<float*>(&m.known[blk * kRows + row])[t] = t == 0   ? scale[0].after
+                                                             : t == 1 ? scale[1].after
+                                                             : t == 2 ? sum[0]
+                                                                      : sum[1];
 }
 
 __device__ __forceinline__ uint32_t most_bits(const float4& v) {
@@ -101,47 +89,18 @@ __device__ __forceinline__ bool has_poison(const Piece& v) {
   return max(most_bits(v.low), most_bits(v.high)) == kPoison;
 }
 
-// Pieces that a thread reads together, of kGroup rows: kCount of each, `first` and every 512th after it.
-template <int kGroup, int kCount>
-struct Pieces {
-  Piece v[kGroup][kCount];
-
-  /// Waits for all of them together: one round trip, not one a piece. `in`: of the first row. `meanwhile` is called
-  /// while the first round is on its way.
-  template <class Meanwhile>
-  __device__ __forceinline__ void await(const StepArgs& a, const float* in, uint32_t rows, uint32_t cols, int first,
-                                        int n_pieces, Watchdog& dog, const Meanwhile& meanwhile) {
-    const float* from = in + column_of(first);
-#pragma unroll
-    for (int g = 0; g < kGroup; ++g)
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const uint32_t k = column_of(first) + i * kThreads * 8;
-        const float* at = from + size_t(g) * a.plane + i * kThreads * 8;
-        v[g][i] = {};
-        if (first + i * kThreads >= n_pieces || uint32_t(g) >= rows) continue;
-        if (k < cols) v[g][i].low = look4(at);
-        if (k + 16 < cols) v[g][i].high = look4(at + 16);
-      }
-    meanwhile();
-    for (uint32_t polls = 1;; ++polls) {
-      bool waits = false;
-#pragma unroll
-      for (int g = 0; g < kGroup; ++g)
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) {
-          if (!has_poison(v[g][i])) continue;
-          const float* at = from + size_t(g) * a.plane + i * kThreads * 8;
-          const uint32_t k = column_of(first) + i * kThreads * 8;
-          if (k < cols) v[g][i].low = look4(at);
-          if (k + 16 < cols) v[g][i].high = look4(at + 16);
-          waits = true;
-        }
-      if (!waits || (polls % kPollsBetweenLooks == 0 && dog.gives_up())) break;
-    }
-    __syncwarp();
+// Waits for a piece of the floats `in` of a row.
+__device__ __forceinline__ Piece await_piece(const float* in, uint32_t cols, int piece, Watchdog& dog) {
+  const uint32_t k = column_of(piece);
+  Piece v{};
+  for (uint32_t polls = 1;; ++polls) {
+    if (k < cols) v.low = look4(in + k);
+    if (k + 16 < cols) v.high = look4(in + k + 16);
+    if (!has_poison(v) || (polls % kPollsBetweenLooks == 0 && dog.gives_up())) break;
   }
-};
+  __syncwarp();
+  return v;
+}
 // The norm's weights of a piece; ones past the last column or without a norm.
 __device__ __forceinline__ Piece weights_of(const StepOp& op, int piece) {
   const uint32_t k = column_of(piece);
@@ -156,8 +115,9 @@ __device__ __forceinline__ Piece times(const Piece& a, const Piece& b) {
   return {times(a.low, b.low), times(a.high, b.high)};
 }
 
-__device__ __forceinline__ void leave_squares(BlockMemory& s, const Piece& v, int row, int tile, int lane) {
-  const float squares = warp_sum(add_squares(v, 0));
+// `squares`: a lane's part of the tile's.
+__device__ __forceinline__ void leave_squares(BlockMemory& s, float squares, int row, int tile, int lane) {
+  squares = warp_sum(squares);
   if (lane == 0) s.squares[row * kMostKTiles + tile] = squares;
 }
 // By one warp, after all of the row's squares are left.
@@ -170,54 +130,82 @@ __device__ __forceinline__ void leave_scale(BlockMemory& s, const StepOp& op, in
   if (lane == 0) s.scales[row] = op.norm.present ? rsqrtf(fmaf(squares, op.per_column, op.norm.eps)) : 1.0f;
 }
 
-// Waits for a thread's pieces `p` and every 512th after it, kHeld together, of kGroup rows, and stages them.
-template <int kRows, int kGroup, int kHeld, class Meanwhile>
-__device__ __forceinline__ void stage_pieces(const StepArgs& a, const StepOp& op, BlockMemory& s,
-                                             const ProjectMemory<kRows>& m, int row, int p, int tile0, int n_pieces,
-                                             bool measures, int lane, const Meanwhile& meanwhile) {
-  const Piece weights = weights_of(op, p);  // on its way while the input is awaited
-  Pieces<kGroup, kHeld> held;
-  held.await(a, a.planes + size_t(row) * a.plane + op.in, a.n_rows - min(a.n_rows, uint32_t(row)), op.cols, p, n_pieces,
-             s.dog, meanwhile);
-#pragma unroll
-  for (int i = 0; i < kHeld; ++i) {
-    const int piece = p + i * kThreads;
-    if (piece >= n_pieces) break;  // a whole warp
-#pragma unroll
-    for (int g = 0; g < kGroup; ++g) {
-      Piece v = held.v[g][i];
-      if (measures) leave_squares(s, v, row + g, piece / kPiecesPerTile, lane);
-      if (op.norm.weight != nullptr) v = times(v, i == 0 ? weights : weights_of(op, piece));
-      stage_piece<kRows>(m, op, v, row + g, piece - tile0 * kPiecesPerTile);
+// Waits for k tiles [tile0, tile0 + n) of an input of floats and stages them: what no product or attention of this step
+// has made. Input columns are a multiple of four.
+template <int kRows>
+__device__ __forceinline__ void stage_floats(const StepArgs& a, const StepOp& op, BlockMemory& s,
+                                             const ProjectMemory<kRows>& m, int tile0, int n, bool measures) {
+  const int lane = this_thread() % 32, n_pieces = (tile0 + n) * kPiecesPerTile;
+#pragma unroll 1
+  for (int row = 0; row < int(a.n_rows); ++row)
+#pragma unroll 1
+    for (int piece = tile0 * kPiecesPerTile + this_thread(); piece < n_pieces; piece += kThreads) {
+      const Piece weights = weights_of(op, piece);  // on its way while the input is awaited
+      Piece v = await_piece(a.planes + size_t(row) * a.plane + op.in, op.cols, piece, s.dog);
+      if (measures) leave_squares(s, add_squares(v, 0), row, piece / kPiecesPerTile, lane);
+      if (op.norm.weight != nullptr) v = times(v, weights);
+      stage_piece<kRows>(m, op, v, row, piece - tile0 * kPiecesPerTile);
     }
-  }
 }
 
-// Waits for k tiles [tile0, tile0 + n) of the input and stages them. Input columns are a multiple of four.
-template <int kRows, class Meanwhile>
-__device__ __forceinline__ void stage_tiles(const StepArgs& a, const StepOp& op, BlockMemory& s,
-                                            const ProjectMemory<kRows>& m, int tile0, int n, bool measures,
-                                            const Meanwhile& meanwhile) {
-  const int thread = int(this_thread()), lane = thread % 32, n_pieces = (tile0 + n) * kPiecesPerTile;
-  int p = tile0 * kPiecesPerTile + thread;
-  measures = measures && op.norm.present;
-  if constexpr (kRows == 1) {
-    constexpr int kHeld = 4;
-    if (p >= n_pieces) return meanwhile();
-    if (n_pieces <= kThreads)
-      return stage_pieces<1, 1, 1>(a, op, s, m, 0, p, tile0, n_pieces, measures, lane, meanwhile);
-    stage_pieces<1, 1, kHeld>(a, op, s, m, 0, p, tile0, n_pieces, measures, lane, meanwhile);
+// The same of an input of fragments: kHeld pieces of kGroup rows together, so that they cost one round trip.
+template <int kRows>
+__device__ __forceinline__ void stage_fragments(const StepArgs& a, const StepOp& op, BlockMemory& s,
+                                                const ProjectMemory<kRows>& m, int tile0, int n, bool measures) {
+  constexpr int kGroup = kRows == 1 ? 1 : 2, kHeld = kRows == 1 ? 4 : 1;
+  static_assert(kRows % kGroup == 0);
+  const int lane = this_thread() % 32, n_pieces = (tile0 + n) * kPiecesPerTile;
+  const uint32_t known = op.cols / 2;  // where it begins
 #pragma unroll 1
-    for (p += kHeld * kThreads; p < n_pieces; p += kThreads)
-      stage_pieces<1, 1, 1>(a, op, s, m, 0, p, tile0, n_pieces, measures, lane, [] {});
-  } else {
-    constexpr int kGroup = 4;
-    meanwhile();
+  for (int row = 0; row < int(a.n_rows); row += kGroup) {
+    const float* from = a.planes + size_t(row) * a.plane + op.fragments_in;
 #pragma unroll 1
-    for (int row = 0; row < kRows; row += kGroup)
-#pragma unroll 1
-      for (int piece = p; piece < n_pieces; piece += kThreads)
-        stage_pieces<kRows, kGroup, 1>(a, op, s, m, row, piece, tile0, n_pieces, measures, lane, [] {});
+    for (int first = tile0 * kPiecesPerTile + turn_of(this_thread() / 32) * 32 + lane; first < n_pieces;
+         first += kThreads * kHeld) {
+      FragmentPiece v[kGroup][kHeld];
+      const auto look = [&](int g, int i) {
+        const int piece = first + i * kThreads;
+        const uint32_t k = column_of(piece);
+        const float* row_from = from + size_t(g) * a.plane;
+        v[g][i].look(row_from + piece * 4, row_from + known + (piece >> 2) * 8, lane & 3, k + 16 < op.cols, measures);
+      };
+      const auto exists = [&](int g, int i) {
+        const int piece = first + i * kThreads;
+        return piece < n_pieces && column_of(piece) < op.cols && row + g < int(a.n_rows);
+      };
+#pragma unroll
+      for (int g = 0; g < kGroup; ++g)
+#pragma unroll
+        for (int i = 0; i < kHeld; ++i) {
+          v[g][i].clear();
+          if (exists(g, i)) look(g, i);
+        }
+      for (uint32_t polls = 1;; ++polls) {
+        bool waits = false;
+#pragma unroll
+        for (int g = 0; g < kGroup; ++g)
+#pragma unroll
+          for (int i = 0; i < kHeld; ++i)
+            if (v[g][i].waits()) {
+              look(g, i);
+              waits = true;
+            }
+        if (!waits || (polls % kPollsBetweenLooks == 0 && s.dog.gives_up())) break;
+      }
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        const int piece = first + i * kThreads, staged = piece - tile0 * kPiecesPerTile;
+        if (piece >= n_pieces) break;  // a whole warp
+#pragma unroll
+        for (int g = 0; g < kGroup; ++g) {
+          const FragmentPiece& p = v[g][i];
+          reinterpret_cast<uint4*>(m.x)[((staged >> 2) * kRows + row + g) * 4 + (staged & 3)] = p.halves;
+          reinterpret_cast<float*>(&m.known[(staged >> 2) * kRows + row + g])[staged & 3] = p.known;
+          if (measures) leave_squares(s, p.squares, row + g, piece / kPiecesPerTile, lane);
+        }
+      }
+    }
   }
 }
 
@@ -225,17 +213,16 @@ __device__ __forceinline__ void stage_tiles(const StepArgs& a, const StepOp& op,
 
 template <Format F, int kRows>
 __device__ __forceinline__ void multiply(const ProjectMemory<kRows>& m, const uint8_t* tile, float* partial, uint32_t k,
-                                         Diagonal& diagonal, int lane) {
+                                         Diagonal& diagonal, bool fresh, int lane) {
   const __half* x = m.x + k * (kTileCols * kRows);
-  const BlockSums* sums = m.sums + k * (kPairs * kRows);
-  const HalfBlockSums* half_sums = m.half_sums + k * (kPairs * kRows);
+  const KnownOfBlock* known = m.known + k * (kBlocks * kRows);
   Tile<F> r;
   load_tile<F, PlainLoad>(r, tile, lane);
   if constexpr (kRows == 1) {
-    diagonal.load(x, lane);
-    multiply_diagonal<F>(partial, r, diagonal, sums, half_sums, lane);
+    if (fresh) diagonal.load(x, lane);
+    multiply_diagonal<F>(partial, r, diagonal, known, lane);
   } else {
-    multiply_rows<F, kRows>(partial, r, x, sums, half_sums, lane);
+    multiply_rows<F, kRows>(partial, r, x, known, lane);
   }
 }
 
@@ -245,7 +232,8 @@ __device__ __forceinline__ void multiply_chunk(Ring& ring, const StepPass& pass,
                                                const ProjectMemory<kRows>& m, int warp, int lane) {
   Diagonal diagonal;
   if constexpr (kRows == 1) diagonal.clear();
-  uint32_t first = 0, end = 0;  // tiles of the pass
+  uint32_t first = 0, end = 0, held = ~0u;  // tiles of the pass; the k tile of the diagonal
+  const uint32_t all = uint32_t(pass.n_tiles) * k_tiles;
 #pragma unroll 1
   for (int i = 0; i < pass.n_segments; ++i) {
     const Format format = pass.segments[i].format;
@@ -256,103 +244,130 @@ __device__ __forceinline__ void multiply_chunk(Ring& ring, const StepPass& pass,
       if (warp < int(stage.y)) {
         const uint32_t tile = first + warp, row_tile = k_tiles == 1 ? tile : __umulhi(tile, per_k_tile);
         const uint32_t k = tile - row_tile * k_tiles;
-        float* partial = m.partials + tile * (kTileRows * kRows);
+        float* partial = m.partials + tile * (partial_stride(kRows) * kRows);
         const uint8_t* from = ring.memory + stage.x;
         switch (format) {
-#define HC_X(e) \
-  case Format::e: multiply<Format::e, kRows>(m, from + warp * tile_bytes(Format::e), partial, k, diagonal, lane); break;
+#define HC_X(e)                                                                                                \
+  case Format::e:                                                                                              \
+    multiply<Format::e, kRows>(m, from + warp * tile_bytes(Format::e), partial, k, diagonal, k != held, lane); \
+    break;
           HC_CUDA_PACKED(HC_X)
 #undef HC_X
           default: break;
         }
+        held = k;
       }
       first += stage.y;
-      ring.release(warp, lane);
+      ring.release(warp, lane, first == all);
     }
   }
 }
 
-// Adds the partial sums of an output of k_tiles tiles to `sum`.
+// Adds the partial sums of n outputs, one or two, of k_tiles tiles to `sum`. Little code: it runs once a pass.
 template <int kRows>
-__device__ __forceinline__ float add_partials(float sum, const float* partials, int k_tiles) {
-  constexpr int kTogether = 16, kStride = int(kTileRows) * kRows;
+__device__ __forceinline__ void add_partials(float (&sum)[2], const float* partials, const float* others, int n,
+                                             int k_tiles) {
+  constexpr int kTogether = int(kRoundTiles), kStride = int(partial_stride(kRows)) * kRows;
 #pragma unroll 1
-  for (; k_tiles >= kTogether; k_tiles -= kTogether, partials += kTogether * kStride) {
-    float part[kTogether];
+  for (; k_tiles > 0; k_tiles -= kTogether, partials += kTogether * kStride, others += kTogether * kStride) {
+    float part[kTogether], other[kTogether];
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) part[i] = partials[i * kStride];
-#pragma unroll
-    for (int i = 0; i < kTogether; i += 4) sum += (part[i] + part[i + 1]) + (part[i + 2] + part[i + 3]);
+    for (int i = 0; i < kTogether; ++i) {
+      part[i] = i < k_tiles ? partials[i * kStride] : 0.0f;
+      other[i] = n == 2 && i < k_tiles ? others[i * kStride] : 0.0f;
+    }
+    sum[0] += (part[0] + part[1]) + (part[2] + part[3]);
+    sum[1] += (other[0] + other[1]) + (other[2] + other[3]);
   }
-#pragma unroll 1
-  for (; k_tiles > 0; k_tiles -= 4, partials += 4 * kStride) {
-    float part[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) part[i] = i < k_tiles ? partials[i * kStride] : 0.0f;
-    sum += (part[0] + part[1]) + (part[2] + part[3]);
-  }
-  return sum;
 }
 
-__device__ __forceinline__ void end_output(const StepArgs& a, const StepOp& op, uint32_t part, uint32_t r, uint32_t row,
-                                           float y, float other, float add) {
-  float out = y;  // kProduct
-  switch (op.ending) {
-    case EndingKind::kProduct: break;
-    case EndingKind::kStore: out = op.out_scale * (op.add == kNoPlace ? op.scale * y : add + op.scale * y); break;
-    case EndingKind::kGate: out = activate(op.activation, y) * other; break;
-    case EndingKind::kGateOperand: out = activate(op.activation, y) * add; break;
-    case EndingKind::kResidual: out = op.out_scale * (add + op.scale * y); break;
-    case EndingKind::kLogits:
-      if (a.dest[row] != kNoLogits) a.logits[size_t(a.dest[row]) * op.rows[0] + r] = op.scale * softcap(op.softcap, y);
-      return;
-  }
-  publish(a.planes + size_t(row) * a.plane + op.out[part] + r, out);
+// silu without the exact division: of the same value for any row.
+__device__ __forceinline__ float activated(program::Activation activation, float x) {
+  if (activation == program::Activation::kSilu) return x * __fdividef(1, 1 + __expf(-x));
+  return activate(activation, x);
 }
+
+// What an ending needs of its op, read together: each word alone would wait for the one before.
+struct Ending {
+  EndingKind kind;
+  program::Activation activation;
+  bool floats_out, high_scaled;
+  uint32_t add, fragments_out, rows0;
+  float scale, out_scale, softcap;
+
+  __device__ __forceinline__ explicit Ending(const StepOp& op)
+      : kind(op.ending),
+        activation(op.activation),
+        floats_out(op.floats_out),
+        high_scaled(op.fragments_high_scaled),
+        add(op.add),
+        fragments_out(op.fragments_out),
+        rows0(op.rows[0]),
+        scale(op.scale),
+        out_scale(op.out_scale),
+        softcap(op.softcap) {}
+
+  __device__ __forceinline__ float of(float y, float other, float operand) const {
+    if (kind == EndingKind::kGate || kind == EndingKind::kGateOperand)
+      return activated(activation, y) * (kind == EndingKind::kGate ? other : operand);
+    if (kind == EndingKind::kProduct) return y;
+    if (kind == EndingKind::kLogits) return scale * honeycrisp::backend::cuda::softcap(softcap, y);
+    y *= scale;
+    return out_scale * (add == kNoPlace ? y : operand + y);
+  }
+};
 
 // The output of a thread: element r16 of row `row` of the batch, of row tile `tile` and, of a gate, of its partner.
+// Sixteen neighbouring lanes have the elements of one row.
 template <int kRows>
 struct Output {
   static constexpr int kOfTile = int(kTileRows) * kRows;
-  int tile, within, partner;
+  int tile, within;
   bool exists;
 
   __device__ __forceinline__ Output(const StepArgs& a, const StepOp& op, const StepPass& pass, int thread)
-      : tile(thread / kOfTile), within(thread % kOfTile), partner(tile + pass.n_tiles / 2) {
-    const int n = op.ending == EndingKind::kGate ? pass.n_tiles / 2 : pass.n_tiles;
-    exists = tile < n && r16() < pass.tiles[tile].n_rows && row() < int(a.n_rows);
+      : tile(thread / kOfTile), within(thread % kOfTile) {
+    exists = tile < n_outputs(op, pass) && row() < int(a.n_rows) && r16() < pass.tiles[tile].n_rows;
   }
-  __device__ __forceinline__ int r16() const { return within / kRows; }
-  __device__ __forceinline__ int row() const { return within % kRows; }
+  /// Row tiles of outputs.
+  static __device__ __forceinline__ int n_outputs(const StepOp& op, const StepPass& pass) {
+    return op.ending == EndingKind::kGate ? pass.n_tiles / 2 : pass.n_tiles;
+  }
+  __device__ __forceinline__ int r16() const { return within % int(kTileRows); }
+  __device__ __forceinline__ int row() const { return within / int(kTileRows); }
+  /// Of a tile `of` of the pass, in a chunk of n_k tiles.
+  __device__ __forceinline__ const float* partials(const ProjectMemory<kRows>& m, int of, int n_k) const {
+    return m.partials + of * n_k * int(partial_stride(kRows)) * kRows + row() * int(partial_stride(kRows)) + r16();
+  }
   __device__ __forceinline__ const float* added(const StepArgs& a, const StepOp& op, const StepPass& pass) const {
     return a.planes + size_t(row()) * a.plane + op.add + pass.tiles[tile].row + r16();
   }
 };
+
 // One pass: products of all its tiles, and their ending.
-template <int kRows, class Meanwhile, class Fetched>
+template <int kRows, class Fetched>
 __device__ __forceinline__ void project_pass(const StepArgs& a, const StepOp& op, const StepPass& pass, BlockMemory& s,
-                                             Ring& ring, uint8_t* work, const Meanwhile& meanwhile,
-                                             const Fetched& fetched) {
+                                             Ring& ring, uint8_t* work, const Fetched& fetched) {
   const ProjectMemory<kRows> m(work, a.shared);
   const int k_tiles = int((op.cols + kTileCols - 1) / kTileCols);
   // One row is staged whole, several rows chunk after chunk.
   const int chunk = kRows == 1 ? k_tiles : int(chunk_tiles(k_tiles, a.shared.stage_tiles));
-  float add = 0;  // on its way during the product
-  if (op.add != kNoPlace)
-    if (const Output<kRows> out(a, op, pass, this_thread()); out.exists) add = look(out.added(a, op, pass));
+  float add = 0, weight = 1;  // on their way during the product
+  if (const Output<kRows> out(a, op, pass, this_thread()); out.exists) {
+    if (op.add != kNoPlace) add = look(out.added(a, op, pass));
+    if (op.fragments_norm != nullptr) weight = __ldg(op.fragments_norm + pass.tiles[out.tile].row + out.r16());
+  }
 
-  float y = 0, other = 0;
+  float y[2] = {0, 0};  // of the tile and of its partner
   int tile0 = 0;
 #pragma unroll 1
   do {
     const int n_k = kRows == 1 ? k_tiles : min(k_tiles - tile0, chunk);
-    const auto at_first = [&] {
-      if (kRows == 1 || tile0 == 0) meanwhile();
-    };
     if (pass.opens || chunk < k_tiles) {
-      stage_tiles<kRows>(a, op, s, m, tile0, n_k, pass.opens, at_first);
-    } else {
-      at_first();
+      if (op.fragments_in != kNoPlace)
+        stage_fragments<kRows>(a, op, s, m, tile0, n_k, pass.opens && op.norm.present);
+      else
+        stage_floats<kRows>(a, op, s, m, tile0, n_k, pass.opens && op.norm.present);
     }
     __syncthreads();  // also: all have left the partial sums of the pass or chunk before
     const int warp = this_thread() / 32, lane = this_thread() % 32;
@@ -362,28 +377,39 @@ __device__ __forceinline__ void project_pass(const StepArgs& a, const StepOp& op
     multiply_chunk<kRows>(ring, pass, n_k, n_k == k_tiles ? op.per_k_tile : uint32_t(~0u / uint32_t(n_k) + 1), m, warp,
                           lane);
     fetched();
+    const Output<kRows> out(a, op, pass, this_thread());
     __syncthreads();
-    if (const Output<kRows> out(a, op, pass, this_thread()); out.exists) {
-      y = add_partials<kRows>(y, m.partials + out.tile * n_k * out.kOfTile + out.within, n_k);
-      if (op.ending == EndingKind::kGate)
-        other = add_partials<kRows>(other, m.partials + out.partner * n_k * out.kOfTile + out.within, n_k);
-    }
+    if (warp == kWarps - 1 && lane == 0) ring.close();
+    if (out.exists)
+      add_partials<kRows>(y, out.partials(m, out.tile, n_k), out.partials(m, out.tile + pass.n_tiles / 2, n_k),
+                          op.ending == EndingKind::kGate ? 2 : 1, n_k);
     tile0 += n_k;
   } while (kRows != 1 && tile0 < k_tiles);
 
   const Output<kRows> out(a, op, pass, this_thread());
-  if (!out.exists) return;
-  const StepTile& place = pass.tiles[out.tile];
-  const uint32_t r = place.row + out.r16();
+  if (int(this_thread() & ~31u) >= out.n_outputs(op, pass) * out.kOfTile) return;  // a whole warp
+  const Ending ending(op);
+  const StepTile place = pass.tiles[out.tile < int(kPassTiles) ? out.tile : 0];
+  const uint32_t r = place.row + out.r16(), to = op.out[place.part];
+  const float *bias = op.bias[place.part], *other_bias = op.bias[1];
   const float scale = s.scales[out.row()];
-  y *= scale;
-  if (op.bias[place.part] != nullptr) y += __ldg(op.bias[place.part] + r);
-  if (op.ending == EndingKind::kGate) {
-    other *= scale;
-    if (op.bias[1] != nullptr) other += __ldg(op.bias[1] + r);
+  float* plane = a.planes + size_t(out.row()) * a.plane;
+  float value = 0;
+  if (out.exists) {
+    y[0] *= scale;
+    y[1] *= scale;
+    if (bias != nullptr) y[0] += __ldg(bias + r);
+    if (other_bias != nullptr && ending.kind == EndingKind::kGate) y[1] += __ldg(other_bias + r);
+    if (ending.add != kNoPlace) add = await(add, out.added(a, op, pass), s.dog);
+    value = ending.of(y[0], y[1], add);
+    if (ending.kind == EndingKind::kLogits) {
+      if (a.dest[out.row()] != kNoLogits) a.logits[size_t(a.dest[out.row()]) * ending.rows0 + r] = value;
+    } else if (ending.floats_out) {
+      publish(plane + to + r, value);
+    }
   }
-  if (op.add != kNoPlace) add = await(add, out.added(a, op, pass), s.dog);
-  end_output(a, op, place.part, r, out.row(), y, other, add);
+  if (ending.fragments_out != kNoPlace)
+    publish_groups(plane + ending.fragments_out, ending.rows0, r, value, weight, ending.high_scaled, out.exists);
 }
 
 // ---- endings that norm whole rows of products
@@ -401,10 +427,9 @@ __device__ __forceinline__ void end_pass(const StepArgs& a, const StepOp& op, co
     float squares = 0;
 #pragma unroll 1
     for (int p = this_thread(); p < n_pieces; p += kThreads) {
-      Pieces<1, 1> piece;
-      piece.await(a, a.planes + size_t(row) * a.plane + op.in, 1, op.cols, p, n_pieces, s.dog, [] {});
+      const Piece piece = await_piece(a.planes + size_t(row) * a.plane + op.in, op.cols, p, s.dog);
       const float4 times_scale = {scale, scale, scale, scale};
-      squares = add_squares(times(piece.v[0][0], {times_scale, times_scale}), squares);
+      squares = add_squares(times(piece, {times_scale, times_scale}), squares);
     }
     __syncwarp();
     squares = warp_sum(squares);
@@ -420,13 +445,21 @@ __device__ __forceinline__ void end_pass(const StepArgs& a, const StepOp& op, co
   }
   __syncthreads();
   const uint32_t n = pass.end - pass.begin;
-  for (uint32_t o = this_thread(); o < n * a.n_rows; o += kThreads) {
-    const uint32_t row = o / n, r = pass.begin + o % n;
+  const uint32_t n_outputs = n * a.n_rows;
+  for (uint32_t o = this_thread(); o - lane < n_outputs; o += kThreads) {
+    const bool exists = o < n_outputs;
+    const uint32_t row = exists ? o / n : 0, r = exists ? pass.begin + o % n : pass.begin;
     float y = look(a.planes + size_t(row) * a.plane + op.in + r) * scale * s.scales[row];
     if (op.norm.weight != nullptr) y *= __ldg(op.norm.weight + r);
     if (!stores) y *= op.scale;
     if (op.add != kNoPlace) y += await(a.planes + size_t(row) * a.plane + op.add + r, s.dog);
-    publish(a.planes + size_t(row) * a.plane + op.out[0] + r, op.out_scale * y);
+    y *= op.out_scale;
+    float* plane = a.planes + size_t(row) * a.plane;
+    if (op.floats_out && exists) publish(plane + op.out[0] + r, y);
+    if (op.fragments_out != kNoPlace)
+      publish_groups(plane + op.fragments_out, op.rows[0], r, y,
+                     op.fragments_norm != nullptr ? __ldg(op.fragments_norm + r) : 1.0f, op.fragments_high_scaled,
+                     exists);
   }
   __syncthreads();
 }

@@ -10,11 +10,12 @@
 
 namespace honeycrisp::backend::cuda {
 
-// Poisons the other set: a part of it is this block's, a piece of that each pass's.
-__device__ __forceinline__ void poison_piece(const StepArgs& a, const BlockMemory& s, uint32_t pass) {
+// Poisons the other set: a part of it is this block's, a piece of that each pass's. By one warp.
+__device__ __forceinline__ void poison_piece(const StepArgs& a, const BlockMemory& s, uint32_t pass, int lane) {
   const uint32_t first = blockIdx.x * a.poison_share + pass * s.poison_piece;
   const uint32_t end = min(min(first + s.poison_piece, (blockIdx.x + 1) * a.poison_share), a.poison_words);
-  for (uint32_t i = first + this_thread(); i < end; i += kThreads)
+#pragma unroll 1
+  for (uint32_t i = first + lane; i < end; i += 32)
     reinterpret_cast<uint4*>(a.other)[i] = make_uint4(kPoison, kPoison, kPoison, kPoison);
 }
 
@@ -23,6 +24,20 @@ __device__ __forceinline__ void bring_ahead(const float* from, uint32_t floats, 
   constexpr uint32_t kLine = 32;  // floats
   for (uint32_t at = (blockIdx.x + gridDim.x * lane) * kLine; at < floats; at += gridDim.x * 32 * kLine)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
+}
+
+// Keys and values of the block's first item in the layer that comes next, into L2. By one warp.
+__device__ __forceinline__ void bring_cache_ahead(const StepArgs& a, const StepOp& op, const BlockMemory& s, int lane) {
+  const FoundItem& found = s.items[op.pool % 2];
+  const uint32_t page = lane / 2 % kPagesPerChunk, first = page * kPage, end = found.item.visible.end;
+  const CacheView& c = op.cache;
+  if (found.ordinal != 0 || found.pool != op.pool || found.kv_heads != c.n_kv_heads || found.item.n_chunks == 0) return;
+  if (lane >= int(2 * kPagesPerChunk) || first >= end) return;
+  const uint32_t bytes = min(end - first, kPage) * c.key_dim * uint32_t(sizeof(__half));
+  const uint8_t* from = found.pages[page] + op.ahead_layer_offset + found.item.kv_head * c.head_bytes;
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from + (lane % 2 == 0 ? 0 : c.value_offset)),
+               "r"(bytes)
+               : "memory");
 }
 
 /// kHeadDim: of all heads, in f16; 0: heads of any size and type.
@@ -51,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_step(const __grid_cons
   ring.begin(a.stages + a.stage_start[blockIdx.x]);
   __syncthreads();
   if (threadIdx.x == 0) ring.give_back(0);
-  if (way.n == 0) poison_piece(a, s, 0);
+  if (way.n == 0 && warp == 0) poison_piece(a, s, 0, lane);
 
   for (; way.at < way.n; ++way.at) {
     const int warp = this_thread() / 32, lane = this_thread() % 32;
@@ -60,25 +75,26 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_step(const __grid_cons
     uint8_t* work = dynamic + work_at;
     const StepOp& op = way.op(s);
     const StepPass& pass = way.pass(s);
-    const auto meanwhile = [&] {  // while the pass waits for its input
+    // By warps that seldom have outputs of the pass before.
+    if (warp == kWarps - 1) {
       way.fetch(s, a.ops, warp, lane);
-      poison_piece(a, s, way.at);
-      if (warp == kWarps - 2 && pass.opens) {
-        bring_ahead(op.ahead_norm, op.ahead_norm_floats, lane);
-        for (uint32_t row = 0; row < a.n_rows; ++row)
-          bring_ahead(a.planes + size_t(row) * a.plane + op.ahead_place, op.ahead_floats, lane);
-      }
-    };
+    } else if (warp == kWarps - 2) {
+      poison_piece(a, s, way.at, lane);
+    } else if (warp == kWarps - 3 && pass.opens) {
+      if (kHeadDim != 0 && op.ahead_attends) bring_cache_ahead(a, op, s, lane);
+      bring_ahead(op.ahead_norm, op.ahead_norm_floats, lane);
+#pragma unroll 1
+      for (uint32_t row = 0; row < a.n_rows; ++row)
+        bring_ahead(a.planes + size_t(row) * a.plane + op.ahead_place, op.ahead_floats, lane);
+    }
     const auto fetched = [&] { way.finish_fetch(warp); };
     if (op.kind == StepOpKind::kProject) {
-      project_pass<kRows>(a, op, pass, s, ring, work, meanwhile, fetched);
+      project_pass<kRows>(a, op, pass, s, ring, work, fetched);
     } else if (op.kind == StepOpKind::kEnd) {
       __syncthreads();
-      meanwhile();
       end_pass<kRows>(a, op, pass, s, work, fetched);
     } else {
-      __syncthreads();  // all have left the partial sums of the pass before
-      meanwhile();
+      if constexpr (kHeadDim == 0) __syncthreads();  // all have left the partial sums of the pass before
       attend_op<kHeadDim>(a, op, s, work);
       fetched();
       __syncthreads();

@@ -1,8 +1,9 @@
 // A block's stream of weights through shared memory: stages of up to one tile a warp, in a ring of bytes that runs on
 // across ops, formats and passes. A stage is one or two bulk copies. No warp is a producer: the warps take turns at
 // giving back what came before the stage that they have just used, and at fetching what then has room, so that whoever
-// is last does not fall behind further. Which bytes come next is a list that travels the same way: with stage i
-// comes the description of stage i + kRingSlots, which takes its slot.
+// is last does not fall behind further; after the last stage of a pass, which all wait for, a warp that has nothing
+// else to do gives back instead. Which bytes come next is a list that travels the same way: with stage i comes the
+// description of stage i + kRingSlots, which takes its slot.
 //
 // Who gives back is alone: the warp lets go of stage i only afterwards, and the next turn waits for all to have let go
 // of stage i, or cannot come before the stage is fetched that it is for. The room of an op's last stage stays empty
@@ -39,8 +40,10 @@ struct Ring {
   /// By the whole block, before a barrier. A list has kRingSlots descriptions without tiles at its end.
   __device__ __forceinline__ void begin(const StepStage* stages) {
     constexpr uint32_t kWords = kRingSlots * sizeof(StepStage) / sizeof(uint4);
-    if (threadIdx.x < kWords)
+    if (threadIdx.x < kWords) {
       reinterpret_cast<uint4*>(state.ahead)[threadIdx.x] = __ldg(reinterpret_cast<const uint4*>(stages) + threadIdx.x);
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // bulk copies write the same slots later
+    }
     if (threadIdx.x < kRingSlots) {
       begin_barrier(&state.full[threadIdx.x], 1);
       begin_barrier(&state.empty[threadIdx.x], kStepWarps);
@@ -59,9 +62,9 @@ struct Ring {
     await_barrier(&state.full[at % kRingSlots], at / kRingSlots);
     return state.place[at % kRingSlots];
   }
-  /// Lets go of it, as the warp has used what it needs.
-  __device__ __forceinline__ void release(int warp, int lane) {
-    const bool turn = its_turn(warp);
+  /// Lets go of it, as the warp has used what it needs. `last`: close() follows.
+  __device__ __forceinline__ void release(int warp, int lane, bool last) {
+    const bool turn = its_turn(warp) && !last;
     const uint32_t slot = at % kRingSlots;
     ++at;
     __syncwarp();
@@ -69,6 +72,12 @@ struct Ring {
     if (turn) give_back(at - 1);
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&state.empty[slot])) : "memory");
     if (turn && state.issued == at) give_back(at);  // the next stage needs this one's room
+  }
+  /// By one thread, once all have let go of the last stage of a pass, before they go on to the next.
+  __device__ __forceinline__ void close() const {
+    if (at == 0) return;
+    give_back(at - 1);
+    if (state.issued == at) give_back(at);  // the next stage needs the last one's room
   }
   /// Takes back all stages before `end`, and fetches as many as there is room for. By one thread.
   __device__ __forceinline__ void give_back(uint32_t end) const {

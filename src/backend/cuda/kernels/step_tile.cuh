@@ -1,9 +1,9 @@
 // Products of one packed tile (packed.cuh) with staged activations of one row or of several, in the persistent kernel.
 //
-// Activations of a block of 32 columns are f16 numbers scaled by a power of two of the block's own. A block's product
-// D begins with what the format subtracts from every code times minus the sum of the activations, and is multiplied by
-// the block's scale of weights and that of activations. Products of two neighbouring blocks are added to one sum, and
-// the four sums of a tile as ((0 + 1) + (2 + 3)).
+// Activations are f16 numbers; the low and the high 16 columns of a block of 32 are scaled by a power of two of their
+// own (fragments.cuh). The product D of a half block begins with what the format subtracts from every code times minus
+// the sum of the activations, and is multiplied by the scales of weights and activations. Products of two neighbouring
+// blocks are added to one sum, and the four sums of a tile as ((0 + 1) + (2 + 3)).
 //
 // The columns of an mma do not mix. With several rows they are rows, and a lane needs the scales of other lanes'
 // blocks. With one row, column i takes the activations of block i and zeros else: eight blocks share one D, whose
@@ -12,23 +12,16 @@
 #pragma once
 
 #include "backend/cuda/kernels/packed.cuh"
+#include "backend/cuda/persistent_args.h"
 
 namespace honeycrisp::backend::cuda {
 
-/// Of a pair of blocks and a row: minus the sums of activations as they are subtracted, of blocks or of half blocks,
-/// and what activations were divided by.
-struct alignas(16) BlockSums {
-  float sum[2], scale[2];
-};
-struct alignas(16) HalfBlockSums {
-  float low[2], high[2];
+/// Of a block and a row: what its low and high activations were divided by, and minus their sums.
+struct alignas(16) KnownOfBlock {
+  float scale[2], sum[2];
 };
 
-// Codes are in units of 2^-24.
-constexpr float kCodeUnit = 1 / kUnscale;
-/// What staged sums are multiplied with: the offset of Q4_0, or of Q8_0, the only format that is staged unscaled.
-constexpr __host__ __device__ float sum_factor(bool high_scaled) { return (high_scaled ? 8 : 128) * kCodeUnit; }
-constexpr float kHalfSumFactor = 32 * kCodeUnit;  // Q6_K
+constexpr float kCodeUnit = 1 / kUnscale;  // codes are in units of 2^-24
 
 /// The activations of one row as B fragments: block i in column i, zeros in the others.
 struct Diagonal {
@@ -101,8 +94,7 @@ struct LaneScales {
         const float2 d = halves(row == 0 ? r.d0 : r.d1);
         const uint32_t f = fields[row];
         of[row][0] = d.x * float(f & 63), of[row][1] = d.x * float(f >> 12 & 63);
-        // Staged sums are of Q4_0's offset: 8 times.
-        min_unit[row] = d.y * (kUnscale / 8);
+        min_unit[row] = d.y;
         mins[row] = (f >> 6 & 63) | (f >> 18 & 63) << 16;
       }
     } else {
@@ -117,71 +109,57 @@ struct LaneScales {
   }
 };
 
-/// acc += the products of blocks 2p and 2p + 1 in one row of the tile and one column. d: their D; Q6_K: of low halves,
-/// then of high ones. scale: as in LaneScales; mins: two halves.
+/// acc += the products of blocks 2p and 2p + 1 in one row of the tile and one column. low, high: their D. scale: as in
+/// LaneScales; mins: two halves.
 template <Format F>
-__device__ __forceinline__ float add_pair(float acc, const float (&d)[LaneScales<F>::kEach],
+__device__ __forceinline__ float add_pair(float acc, const float (&low)[2], const float (&high)[2],
                                           const float (&scale)[LaneScales<F>::kEach], float whole, float min_unit,
-                                          uint32_t mins, const BlockSums& x) {
+                                          uint32_t mins, const KnownOfBlock& x0, const KnownOfBlock& x1) {
   if constexpr (F == Format::kQ6_K) {
-    float sum = scale[0] * x.scale[0] * d[0];
-    sum = fmaf(scale[1] * x.scale[0], d[2], sum);
-    sum = fmaf(scale[2] * x.scale[1], d[1], sum);
-    sum = fmaf(scale[3] * x.scale[1], d[3], sum);
+    float sum = scale[0] * (x0.scale[0] * low[0]);
+    sum = fmaf(scale[1], x0.scale[1] * high[0], sum);
+    sum = fmaf(scale[2], x1.scale[0] * low[1], sum);
+    sum = fmaf(scale[3], x1.scale[1] * high[1], sum);
     return fmaf(whole, sum, acc);
   } else {
-    acc = fmaf(scale[0] * x.scale[0], d[0], acc);
-    acc = fmaf(scale[1] * x.scale[1], d[1], acc);
+    acc = fmaf(scale[0], fmaf(x0.scale[1], high[0], x0.scale[0] * low[0]), acc);
+    acc = fmaf(scale[1], fmaf(x1.scale[1], high[1], x1.scale[0] * low[1]), acc);
     if constexpr (F == Format::kQ4_K) {
       const float2 m = halves(mins);
-      const float sum = fmaf(m.y, x.sum[1] * x.scale[1], m.x * (x.sum[0] * x.scale[0]));
-      acc = fmaf(min_unit, sum, acc);
+      const float sum0 = fmaf(x0.scale[1], x0.sum[1], x0.scale[0] * x0.sum[0]);
+      const float sum1 = fmaf(x1.scale[1], x1.sum[1], x1.scale[0] * x1.sum[0]);
+      acc = fmaf(min_unit, fmaf(m.y, sum1, m.x * sum0), acc);
     }
     return acc;
   }
 }
 
-/// The product of a tile and one row of activations, into partial[16]. x: [blk][t][8]; sums, half_sums: [pair].
+/// What D begins with, per sum: the format's offset.
 template <Format F>
-__device__ __forceinline__ void multiply_diagonal(float* partial, const Tile<F>& r, Diagonal& x, const BlockSums* sums,
-                                                  const HalfBlockSums* half_sums, int lane) {
+constexpr float kSumFactor = float(offset_of(F)) * kCodeUnit;
+
+/// The product of a tile and one row of activations, into partial[16]. known: [blk].
+template <Format F>
+__device__ __forceinline__ void multiply_diagonal(float* partial, const Tile<F>& r, Diagonal& x,
+                                                  const KnownOfBlock* known, int lane) {
   const int g = lane >> 2, t = lane & 3;
   const LaneScales<F> scales(r);
-  const BlockSums s = sums[t];
-  float acc[2];
-  if constexpr (F == Format::kQ6_K) {
-    const HalfBlockSums h = half_sums[t];
-    float low[4] = {h.low[0], h.low[1], h.low[0], h.low[1]}, high[4] = {h.high[0], h.high[1], h.high[0], h.high[1]};
+  const KnownOfBlock x0 = known[2 * t], x1 = known[2 * t + 1];
+  const float low0 = x0.sum[0] * kSumFactor<F>, low1 = x1.sum[0] * kSumFactor<F>;
+  const float high0 = x0.sum[1] * kSumFactor<F>, high1 = x1.sum[1] * kSumFactor<F>;
+  float low[4] = {low0, low1, low0, low1}, high[4] = {high0, high1, high0, high1};
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      uint32_t a[4], b[4];
-      fragments<F>(r, i, a, b);
-      mma_f16(low, a[0], a[1], a[2], a[3], x.b[i].x, x.b[i].y, low);
-      mma_f16(high, b[0], b[1], b[2], b[3], x.b[i].z, x.b[i].w, high);
-    }
-#pragma unroll
-    for (int row = 0; row < 2; ++row)
-      acc[row] = add_pair<F>(0, {low[2 * row], low[2 * row + 1], high[2 * row], high[2 * row + 1]}, scales.of[row],
-                             scales.whole[row], 0, 0, s);
-  } else {
-    constexpr bool kOffset = F != Format::kQ4_K;
-    const float c0 = kOffset ? s.sum[0] : 0, c1 = kOffset ? s.sum[1] : 0;
-    float even[4] = {c0, 0, c0, 0}, odd[4] = {0, c1, 0, c1};  // of even and odd blocks: two chains
-#pragma unroll
-    for (int i = 0; i < 8; i += 2) {
-      uint32_t a[4], b[4], c[4], d[4];
-      fragments<F>(r, i, a, b);
-      fragments<F>(r, i + 1, c, d);
-      mma_f16(even, a[0], a[1], a[2], a[3], x.b[i].x, x.b[i].y, even);
-      mma_f16(odd, c[0], c[1], c[2], c[3], x.b[i + 1].x, x.b[i + 1].y, odd);
-      mma_f16(even, b[0], b[1], b[2], b[3], x.b[i].z, x.b[i].w, even);
-      mma_f16(odd, d[0], d[1], d[2], d[3], x.b[i + 1].z, x.b[i + 1].w, odd);
-    }
-#pragma unroll
-    for (int row = 0; row < 2; ++row)
-      acc[row] = add_pair<F>(0, {even[2 * row], odd[2 * row + 1]}, scales.of[row], 0, scales.min_unit[row],
-                             scales.mins[row], s);
+  for (int i = 0; i < 8; ++i) {
+    uint32_t a[4], b[4];
+    fragments<F>(r, i, a, b);
+    mma_f16(low, a[0], a[1], a[2], a[3], x.b[i].x, x.b[i].y, low);
+    mma_f16(high, b[0], b[1], b[2], b[3], x.b[i].z, x.b[i].w, high);
   }
+  float acc[2];
+#pragma unroll
+  for (int row = 0; row < 2; ++row)
+    acc[row] = add_pair<F>(0, {low[2 * row], low[2 * row + 1]}, {high[2 * row], high[2 * row + 1]}, scales.of[row],
+                           scales.whole[row], scales.min_unit[row], scales.mins[row], x0, x1);
   // Over the four lanes of a row: even lanes take row g, odd ones g + 8.
   const float sent = t & 1 ? acc[0] : acc[1];
   float mine = t & 1 ? acc[1] : acc[0];
@@ -190,11 +168,11 @@ __device__ __forceinline__ void multiply_diagonal(float* partial, const Tile<F>&
   if (t < 2) partial[g + 8 * t] = mine * kUnscale;
 }
 
-/// The product of a tile and kRows rows of activations, into partial[16][kRows]. x: [blk][row][t][8]; sums, half_sums:
-/// [pair][row].
+/// The product of a tile and kRows rows of activations, into partial[kRows][partial_stride(kRows)]. x:
+/// [blk][row][t][8]; known: [blk][row].
 template <Format F, int kRows>
-__device__ __forceinline__ void multiply_rows(float* partial, const Tile<F>& r, const __half* x, const BlockSums* sums,
-                                              const HalfBlockSums* half_sums, int lane) {
+__device__ __forceinline__ void multiply_rows(float* partial, const Tile<F>& r, const __half* x,
+                                              const KnownOfBlock* known, int lane) {
   constexpr int kEach = LaneScales<F>::kEach;
   const int g = lane >> 2, t = lane & 3;
   const auto* fragment = reinterpret_cast<const uint4*>(x) + g % kRows * 4 + t;
@@ -204,33 +182,22 @@ __device__ __forceinline__ void multiply_rows(float* partial, const Tile<F>& r, 
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) {
     const int source = (lane & 28) | pair;  // the lane that has the scales
-    BlockSums s[2];
-    float d[kEach][4];
-#pragma unroll
-    for (int c = 0; c < 2; ++c) s[c] = sums[pair * kRows + columns[c]];
-    if constexpr (F == Format::kQ6_K) {
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const HalfBlockSums h = half_sums[pair * kRows + columns[c]];
-        d[0][c] = d[0][c + 2] = h.low[0];
-        d[1][c] = d[1][c + 2] = h.low[1];
-        d[2][c] = d[2][c + 2] = h.high[0];
-        d[3][c] = d[3][c + 2] = h.high[1];
-      }
-    } else {
-#pragma unroll
-      for (int blk = 0; blk < 2; ++blk)
-#pragma unroll
-        for (int c = 0; c < 2; ++c) d[blk][c] = d[blk][c + 2] = F == Format::kQ4_K ? 0.0f : s[c].sum[blk];
-    }
+    KnownOfBlock k[2][2];                   // [block][column]
+    float d[2][2][4];                       // [block][low, high]
 #pragma unroll
     for (int blk = 0; blk < 2; ++blk) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        k[blk][c] = known[(2 * pair + blk) * kRows + columns[c]];
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          d[blk][half][c] = d[blk][half][c + 2] = k[blk][c].sum[half] * kSumFactor<F>;
+      }
       uint32_t a[4], b[4];
       fragments<F>(r, 2 * pair + blk, a, b);
       const uint4 v = fragment[(2 * pair + blk) * kRows * 4];
-      mma_f16(d[blk], a[0], a[1], a[2], a[3], v.x, v.y, d[blk]);
-      float(&second)[4] = d[F == Format::kQ6_K ? blk + 2 : blk];
-      mma_f16(second, b[0], b[1], b[2], b[3], v.z, v.w, second);
+      mma_f16(d[blk][0], a[0], a[1], a[2], a[3], v.x, v.y, d[blk][0]);
+      mma_f16(d[blk][1], b[0], b[1], b[2], b[3], v.z, v.w, d[blk][1]);
     }
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
@@ -240,10 +207,9 @@ __device__ __forceinline__ void multiply_rows(float* partial, const Tile<F>& r, 
       const uint32_t mins = F == Format::kQ4_K ? __shfl_sync(~0u, mine.mins[row], source) : 0;
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        float one[kEach];
-#pragma unroll
-        for (int i = 0; i < kEach; ++i) one[i] = d[i][row * 2 + c];
-        acc[pair][row * 2 + c] = add_pair<F>(0, one, scale, mine.whole[row], mine.min_unit[row], mins, s[c]);
+        const int i = row * 2 + c;
+        acc[pair][i] = add_pair<F>(0, {d[0][0][i], d[1][0][i]}, {d[0][1][i], d[1][1][i]}, scale, mine.whole[row],
+                                   mine.min_unit[row], mins, k[0][c], k[1][c]);
       }
     }
   }
@@ -253,7 +219,7 @@ __device__ __forceinline__ void multiply_rows(float* partial, const Tile<F>& r, 
     for (int c = 0; c < 2; ++c) {
       const int i = row * 2 + c;
       const float sum = (acc[0][i] + acc[1][i]) + (acc[2][i] + acc[3][i]);
-      if (2 * t + c < kRows) partial[(g + 8 * row) * kRows + 2 * t + c] = sum * kUnscale;
+      if (2 * t + c < kRows) partial[(2 * t + c) * partial_stride(kRows) + g + 8 * row] = sum * kUnscale;
     }
 }
 
