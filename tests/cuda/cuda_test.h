@@ -26,11 +26,12 @@ class OnCuda : public ::testing::Test {
 };
 
 inline std::unique_ptr<backend::Executor> compile(const backend::Backend& backend, const program::Program& program,
-                                                  CacheType type, uint32_t max_rows = 512) {
+                                                  CacheType type, uint32_t max_rows = 512,
+                                                  uint32_t max_positions = 2048) {
   backend::CompileOptions options;
   options.cache_type = type;
   options.max_rows = max_rows;
-  options.max_positions = 2048;
+  options.max_positions = max_positions;
   auto executor = backend.compile(program, options);
   EXPECT_TRUE(executor.has_value()) << executor.error().message;
   return executor ? std::move(*executor) : nullptr;

@@ -1,6 +1,7 @@
 // Every format and every variant of an op on the device: near the reference backend, and the same bits for any grouping
 // of rows, in both roles.
 #include "cuda/cuda_test.h"
+#include "golden/runner.h"
 #include "support/op_cases.h"
 
 namespace honeycrisp::testing {
@@ -134,6 +135,26 @@ TEST_P(CudaPrograms, agree_with_the_reference_in_any_grouping) {
 INSTANTIATE_TEST_SUITE_P(All, CudaPrograms, ::testing::Range(size_t{0}, op_cases().size()),
                          [](const auto& param_info) { return op_cases()[param_info.param].name; });
 
+// Long enough that a prompt's attention is merged from spans of positions, and pages are seen whole.
+TEST_F(OnCuda, prompt_attention_over_several_spans_agrees_with_the_reference) {
+  constexpr uint32_t kPositions = 2300;
+  for (uint32_t window : {0u, 700u}) {
+    TinyProgram t;
+    t.attention([](TinyProgram&, Attend&) {}, window);
+    t.finish();
+    const std::vector<int32_t> tokens = some_tokens(kPositions, TinyProgram::kVocabulary);
+    const auto reference = compile(backend::reference_backend(), t.program, CacheType::kF16, kPositions, kPositions);
+    const auto cuda = compile(backend::cuda_backend(), t.program, CacheType::kF16, 512, kPositions);
+    ASSERT_TRUE(reference && cuda);
+    const std::vector<float> expected = all_logits(*reference, t.program, tokens, kPositions, Role::kPrompt);
+    const std::vector<float> whole = all_logits(*cuda, t.program, tokens, 512, Role::kPrompt);
+    EXPECT_LT(relative_error(whole, expected), bar_of(CacheType::kF16, Role::kPrompt, false)) << "window " << window;
+    for (size_t chunk : {300, 77})
+      EXPECT_TRUE(same_bits(all_logits(*cuda, t.program, tokens, chunk, Role::kPrompt), whole))
+          << "window " << window << ", chunks of " << chunk;
+  }
+}
+
 // ---- the persistent kernel
 
 // All formats packed: the whole program runs there, unless the case has something that it leaves to the graph.
@@ -150,7 +171,8 @@ TinyProgram packed_program(const OpCase& c, uint32_t head_dim) {
 
 bool left_to_the_graph(const OpCase& c) {
   for (const char* name : {"store_of_mixed_formats", "store_with_norm_per_slice_addend_and_scales",
-                           "attend_whole_norms_and_interleaved_rope", "attend_partial_rope_v_norm_and_v_of_k"})
+                           "attend_whole_norms_and_interleaved_rope", "attend_partial_rope_v_norm_and_v_of_k",
+                           "gate_clamped_swiglu", "attend_temperature_by_position"})
     if (c.name == name) return true;
   return false;
 }

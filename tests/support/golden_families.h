@@ -24,6 +24,7 @@ inline constexpr GoldenFamily kGoldenFamilies[] = {
     {.name = "llama3-rope"},
     {.name = "llama-bias"},
     {.name = "mistral"},
+    {.name = "mistral3"},
     {.name = "smollm3", .narrow_heads = true},
     {.name = "granite", .narrow_heads = true},
     {.name = "granite4", .narrow_heads = true},
@@ -43,7 +44,6 @@ inline constexpr GoldenFamily kGoldenFamilies[] = {
 
 /// Families whose ops the CUDA backend does not run yet: they move up when it does.
 inline constexpr GoldenFamily kFamiliesBeyondCuda[] = {
-    {.name = "mistral3"},
     {.name = "qwen3moe"},
     {.name = "qwen2moe", .narrow_heads = true},
     {.name = "qwen3moe-all"},

@@ -154,6 +154,7 @@ struct AttendArgs {
   uint32_t n_pairs = 0, pair_distance = 0;
   uint32_t window = 0;
   float scale = 1, softcap = 0;
+  program::Temperature temperature;  // beta = 0: none
   const float* sinks = nullptr;
   const uint32_t* positions = nullptr;    // [batch rows]
   const uint32_t* table_start = nullptr;  // [batch rows][n_pools]: where the row's page table begins in `tables`

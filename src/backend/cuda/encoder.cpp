@@ -77,13 +77,6 @@ Result<void> check_ops(const Program& program) {
   for (const Step& step : program.steps)
     if (!std::visit([](const auto& op) { return kHasKernels<std::decay_t<decltype(op)>>; }, step.op))
       return unsupported("{}: the cuda backend has no kernel for {}", step.label, op_name(step.op));
-  for (const Step& step : program.steps)
-    if (const auto* a = std::get_if<Attend>(&step.op); a != nullptr && a->temperature)
-      return unsupported("{}: the cuda backend has no temperature of attention by position", step.label);
-  for (const Step& step : program.steps)
-    if (const auto* p = std::get_if<Project>(&step.op))
-      if (const auto* g = std::get_if<Gate>(&p->ending); g != nullptr && g->activation == Activation::kClampedSwiglu)
-        return unsupported("{}: the cuda backend has no clamped SwiGLU", step.label);
   return {};
 }
 
@@ -516,6 +509,7 @@ Result<void> Encoder::run(const Attend& op, const StepRows& rows, const std::vec
   a.window = op.window;
   a.scale = op.scale;
   a.softcap = op.softcap;
+  if (op.temperature) a.temperature = *op.temperature;
   if (op.sinks) a.sinks = weights_.vector(*op.sinks);
   a.positions = rows.positions;
   a.table_start = rows.table_start;

@@ -167,6 +167,7 @@ __global__ void __launch_bounds__(kThreads, 2) attend_chunk(const __grid_constan
   wait_for_previous();
   const uint32_t heads_per_kv = a.n_heads / c.n_kv_heads, j = threadIdx.x;
   const bool seen = j >= visible.begin && j < visible.end;
+  const float scale = score_scale(a, a.positions[row]);
   float* queries = shared;
   float* scores = queries + kHeadGroup * c.key_dim;
   float* sums = scores + kHeadGroup * kChunk;
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, 2) attend_chunk(const __grid_constan
     }
 #pragma unroll
     for (int h = 0; h < kHeadGroup; ++h)
-      if (h < n) scores[h * kChunk + j] = seen ? softcap(a.softcap, score[h] * a.scale) : -INFINITY;
+      if (h < n) scores[h * kChunk + j] = seen ? softcap(a.softcap, score[h] * scale) : -INFINITY;
     __syncthreads();
 
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;

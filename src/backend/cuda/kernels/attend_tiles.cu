@@ -187,7 +187,9 @@ __global__ void __launch_bounds__(kThreads, 2) attend_tile(const __grid_constant
   float scale[2];
 #pragma unroll
   for (int r8 = 0; r8 < 2; ++r8)
-    scale[r8] = own[r8].present ? a.query_scales[size_t(own[r8].row) * a.n_heads + own[r8].head] * a.scale : 0.0f;
+    scale[r8] = own[r8].present
+                    ? a.query_scales[size_t(own[r8].row) * a.n_heads + own[r8].head] * score_scale(a, position[r8])
+                    : 0.0f;
 
   const uint32_t key_low = shape.key_halves(), value_low = shape.value_halves();
 

@@ -96,6 +96,12 @@ __device__ __forceinline__ float2 load2(uint8_t* section, uint32_t dim, uint32_t
   return {scale * float(int8_t(codes.x)), scale * float(int8_t(codes.y))};
 }
 
+// What the scores of a query at this position are multiplied by.
+__device__ __forceinline__ float score_scale(const AttendArgs& a, uint32_t position) {
+  if (a.temperature.beta == 0) return a.scale;
+  return float(double(a.scale) * (1 + a.temperature.beta * log(1.0 + double(position / a.temperature.period))));
+}
+
 // Element d of a head's output.
 __device__ __forceinline__ void write_output(const AttendArgs& a, uint32_t row, uint32_t head, uint32_t d, float out) {
   if (a.output_gate) {

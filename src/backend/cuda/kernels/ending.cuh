@@ -13,6 +13,14 @@ __device__ __forceinline__ float activate(program::Activation activation, float 
   return 0.5f * x * (1 + tanhf(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
 }
 
+/// A gated unit of two operands; a NaN stays one.
+__device__ __forceinline__ float gated(program::Activation activation, float gate, float up) {
+  if (activation != program::Activation::kClampedSwiglu) return activate(activation, gate) * up;
+  constexpr float kLimit = program::kSwigluLimit;
+  const float g = gate > kLimit ? kLimit : gate, u = up > kLimit ? kLimit : up < -kLimit ? -kLimit : up;
+  return g / (1 + expf(-program::kSwigluAlpha * g)) * (u + 1);
+}
+
 __device__ __forceinline__ float softcap(float cap, float x) { return cap == 0 ? x : cap * tanhf(x / cap); }
 
 // `kind` and `activation` are e's own, or the same known at compile time.
@@ -24,8 +32,8 @@ __device__ __forceinline__ float ended(EndingKind kind, program::Activation acti
   switch (kind) {
     case EndingKind::kProduct: return y;
     case EndingKind::kStore: return e.out_scale * (e.add.data == nullptr ? e.scale * y : operand + e.scale * y);
-    case EndingKind::kGate: return activate(activation, y) * other;
-    case EndingKind::kGateOperand: return activate(activation, y) * operand;
+    case EndingKind::kGate: return gated(activation, y, other);
+    case EndingKind::kGateOperand: return gated(activation, y, operand);
     case EndingKind::kResidual: return e.out_scale * (operand + e.scale * y);
     case EndingKind::kLogits: return e.scale * softcap(e.softcap, y);
   }

@@ -18,7 +18,7 @@ struct ArrangeArgs {
   float* scales;
 };
 
-// Columns 16 group .. 16 group + 15 of a row, and of the norm's weight (1 where there is none); zero beyond cols.
+// Columns 16 group .. 16 group + 15 of a row or of a norm's weight; zero beyond cols.
 struct Group {
   float v[16];
 
@@ -35,109 +35,89 @@ struct Group {
       }
     }
   }
-  __device__ __forceinline__ float squares() const {
-    float sum = 0;
+};
+
+// A row's sum of squares and the largest product with the norm's weight, over some of its columns.
+struct Measure {
+  float squares = 0, largest = 0;
+
+  __device__ __forceinline__ void add(const Group& x, const Group& weight) {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) sum = fmaf(v[i], v[i], sum);
-    return sum;
-  }
-  __device__ __forceinline__ float largest() const {
-    float most = 0;
-#pragma unroll
-    for (int i = 0; i < 16; ++i) most = fmaxf(most, fabsf(v[i]));
-    return most;
-  }
-  __device__ __forceinline__ void norm(const NormArgs& n, float rms, uint32_t group, uint32_t cols) {
-    if (!n.present) return;
-#pragma unroll
-    for (int i = 0; i < 16; ++i) v[i] *= rms;
-    if (n.weight == nullptr) return;
-    Group weight;
-    weight.load(n.weight, true, group, cols);
-#pragma unroll
-    for (int i = 0; i < 16; ++i) v[i] *= weight.v[i];
+    for (int i = 0; i < 16; ++i) {
+      squares = fmaf(x.v[i], x.v[i], squares);
+      largest = fmaxf(largest, fabsf(x.v[i] * weight.v[i]));
+    }
   }
 };
 
 // A block per row: [steps of 64 columns][rows][64], columns in the order of fragments (packed.cuh), 16-byte pieces of a
-// row swizzled as hopper.cuh's swizzled_rows() wants them. Rows past the list are zero. A thread keeps kHeld groups of
-// 16 columns in registers and reads others again in every pass: for long rows, more warps at once are worth more.
-template <int kHeld>
+// row swizzled as hopper.cuh's swizzled_rows() wants them. Rows past the list are zero. A thread keeps one group of 16
+// columns in registers (kHeld) or, of long rows, reads its groups twice: more warps at once are worth more there.
+template <bool kHeld>
 __global__ void __launch_bounds__(kThreads) arrange(const __grid_constant__ ArrangeArgs a) {
   let_next_begin();
-  __shared__ float shared[2][kWarps];
+  __shared__ float2 shared[kWarps];
   const uint32_t i = blockIdx.x, n_groups = a.k_tiles * (kTileCols / 16);
   const bool present = i < a.rows.n;
   const float* in = present ? a.in.data + size_t(a.rows.index[i]) * a.in.stride : nullptr;
   const bool aligned = reinterpret_cast<uintptr_t>(in) % 16 == 0;
-  if (a.norm.weight != nullptr && threadIdx.x * 32 < a.cols)  // its lines, ahead
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(a.norm.weight + threadIdx.x * 32));
-  wait_for_previous();
-  Group held[kHeld == 0 ? 1 : kHeld];
-  if (present) {
+  const auto load_weight = [&](Group& weight, uint32_t group) {
+    if (a.norm.weight != nullptr) {
+      weight.load(a.norm.weight, true, group, a.cols);
+    } else {
 #pragma unroll
-    for (int h = 0; h < kHeld; ++h)
-      held[h].load(in, aligned, threadIdx.x + h * kThreads, a.cols);  // past the row: zero
-  }
-  // What is done to every group, in every pass.
-  const auto for_each_group = [&](const auto& visit) {
-#pragma unroll
-    for (int h = 0; h < kHeld; ++h) visit(held[h], threadIdx.x + h * kThreads);
-#pragma unroll 2
-    for (uint32_t group = threadIdx.x + kHeld * kThreads; group < n_groups; group += kThreads) {
-      Group again;
-      again.load(in, aligned, group, a.cols);
-      visit(again, group);
+      for (float& w : weight.v) w = 1;
     }
   };
-  float rms = 1, factor = 1;
+  Group x, weight;
+  if (kHeld) load_weight(weight, threadIdx.x);  // constant: before the row has come
+  wait_for_previous();
+  float scale = 0;  // what values are multiplied with besides the norm's weight
   if (present) {
-    if (a.norm.present) {
-      float squares = 0;
-      for_each_group([&](const Group& g, uint32_t) { squares += g.squares(); });
-      rms = 1 / sqrtf(block_sum<kThreads>(squares, shared[0]) / float(a.cols) + a.norm.eps);
+    Measure measure;
+#pragma unroll 2
+    for (uint32_t group = threadIdx.x; group < n_groups; group += kThreads) {
+      if (!kHeld) load_weight(weight, group);
+      x.load(in, aligned, group, a.cols);
+      measure.add(x, weight);
     }
-    float largest = 0;
-    for_each_group([&](Group& g, uint32_t group) {
-      g.norm(a.norm, rms, group, a.cols);
-      largest = fmaxf(largest, g.largest());
-    });
-    largest = warp_max(largest);
-    if (threadIdx.x % 32 == 0) shared[1][threadIdx.x / 32] = largest;
+    const float2 both = {warp_sum(measure.squares), warp_max(measure.largest)};
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = both;
     __syncthreads();
-    for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, shared[1][w]);
-    const int exponent = exponent_for(largest, 100);
-    factor = power_of_two(exponent);
+    Measure whole;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      whole.squares += shared[w].x;
+      whole.largest = fmaxf(whole.largest, shared[w].y);
+    }
+    const float rms = a.norm.present ? 1 / sqrtf(whole.squares / float(a.cols) + a.norm.eps) : 1.0f;
+    const int exponent = exponent_for(whole.largest * rms, 100);
+    scale = rms * power_of_two(exponent);
     if (threadIdx.x == 0) a.scales[i] = power_of_two(-exponent);
   } else if (threadIdx.x == 0) {
     a.scales[i] = 0;
   }
-  const auto store = [&](const Group& g, uint32_t group) {
-    if (group >= n_groups) return;
+#pragma unroll 2
+  for (uint32_t group = threadIdx.x; group < n_groups; group += kThreads) {
     uint32_t words[2][4] = {};  // elements 0, 1 and 2, 3 of each lane of four
     if (present) {
+      if (!kHeld) {
+        load_weight(weight, group);
+        x.load(in, aligned, group, a.cols);
+      }
 #pragma unroll
       for (int t = 0; t < 4; ++t)
 #pragma unroll
-        for (int e = 0; e < 2; ++e)
-          words[e][t] = pack_halves(g.v[4 * t + 2 * e] * factor, g.v[4 * t + 2 * e + 1] * factor);
+        for (int e = 0; e < 2; ++e) {
+          const int at = 4 * t + 2 * e;
+          words[e][t] = pack_halves(x.v[at] * weight.v[at] * scale, x.v[at + 1] * weight.v[at + 1] * scale);
+        }
     }
     uint16_t* row = a.x + (size_t(group / 4) * a.n_arranged + i) * kStageCols;
 #pragma unroll
     for (uint32_t e = 0; e < 2; ++e)
       *reinterpret_cast<uint4*>(row + ((group % 4 * 2 + e) ^ (i & 7)) * 8) = {words[e][0], words[e][1], words[e][2],
                                                                               words[e][3]};
-  };
-#pragma unroll
-  for (int h = 0; h < kHeld; ++h) store(held[h], threadIdx.x + h * kThreads);  // normed above
-#pragma unroll 2
-  for (uint32_t group = threadIdx.x + kHeld * kThreads; group < n_groups; group += kThreads) {
-    Group again{};
-    if (present) {
-      again.load(in, aligned, group, a.cols);
-      again.norm(a.norm, rms, group, a.cols);
-    }
-    store(again, group);
   }
 }
 
@@ -146,7 +126,7 @@ __global__ void __launch_bounds__(kThreads) arrange(const __grid_constant__ Arra
 int launch_arrange_input(Rows in, uint32_t cols, const NormArgs& norm, RowList rows, uint32_t n_arranged, uint16_t* x,
                          float* scales, Stream stream) {
   const ArrangeArgs a{in, cols, (cols + kTileCols - 1) / kTileCols, n_arranged, norm, rows, x, scales};
-  return launch(cols <= kThreads * 16 ? arrange<1> : arrange<0>, n_arranged, kThreads, 0, stream, a);
+  return launch(cols <= kThreads * 16 ? arrange<true> : arrange<false>, n_arranged, kThreads, 0, stream, a);
 }
 
 }  // namespace honeycrisp::backend::cuda
