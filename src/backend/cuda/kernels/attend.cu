@@ -142,7 +142,7 @@ __device__ __forceinline__ void finish_head(const AttendArgs& a, uint32_t row, u
   const float largest = a.sinks != nullptr ? fmaxf(a.sinks[head], whole.x) : whole.x;
   const float weight = expf(whole.x - largest);
   const float sum = fmaf(weight, whole.y, a.sinks != nullptr ? expf(a.sinks[head] - largest) : 0.0f);
-  write_output(a, row, head, d, fmaf(weight, value, 0.0f) / sum);
+  write_output(a, row, head, d, fmaf(weight, value, 0.0f) * (1 / sum));
 }
 
 // Block (chunk, KV head, row): scores by a thread per position, then values by threads over (part of the chunk, two
@@ -272,33 +272,6 @@ __global__ void __launch_bounds__(kThreads, 2) attend_chunk(const __grid_constan
   }
 }
 
-// ---- the merge: block (head, row)
-
-__global__ void __launch_bounds__(128) merge_chunks(const __grid_constant__ AttendArgs a) {
-  let_next_begin();
-  wait_for_previous();
-  const uint32_t head = blockIdx.x, row = a.first_row + blockIdx.y, position = a.positions[row];
-  const uint32_t dim = a.cache.value_dim;
-  const uint32_t first = a.window != 0 && position >= a.window ? (position - a.window + 1) / kChunk : 0;
-  const uint32_t last = position / kChunk;
-  const float* partials = a.partials + (size_t(blockIdx.y) * a.n_heads + head) * a.n_chunks * (dim + 2);
-  float largest = a.sinks != nullptr ? a.sinks[head] : -INFINITY;
-  for (uint32_t c = first; c <= last; ++c) largest = fmaxf(largest, partials[size_t(c) * (dim + 2) + dim]);
-  float sum = a.sinks != nullptr ? expf(a.sinks[head] - largest) : 0;
-  for (uint32_t c = first; c <= last; ++c) {
-    const float* p = partials + size_t(c) * (dim + 2) + dim;
-    sum = fmaf(expf(p[0] - largest), p[1], sum);
-  }
-  for (uint32_t d = threadIdx.x; d < dim; d += blockDim.x) {
-    float total = 0;
-    for (uint32_t c = first; c <= last; ++c) {
-      const float* p = partials + size_t(c) * (dim + 2);
-      total = fmaf(expf(p[dim] - largest), p[d], total);
-    }
-    write_output(a, row, head, d, total / sum);
-  }
-}
-
 size_t chunk_shared_bytes(const AttendArgs& a) {
   const size_t parts = kThreads / value_lanes(a.cache.value_dim);
   return sizeof(float) *
@@ -325,7 +298,7 @@ int launch_attend(const AttendArgs& a, Stream stream) {
                : a.cache.type == kF32 ? launch_chunks<kF32>(a, stream)
                                       : launch_chunks<kQ8>(a, stream);
   if (status != cudaSuccess || a.n_chunks == 1) return status;
-  return launch(merge_chunks, dim3(a.n_heads, a.n_rows), 128, 0, stream, a);
+  return launch(merge_partials<kChunk>, dim3(a.n_heads, a.n_rows), 128, 0, stream, a);
 }
 
 }  // namespace honeycrisp::backend::cuda

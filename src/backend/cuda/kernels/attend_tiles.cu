@@ -121,6 +121,26 @@ __device__ __forceinline__ void bring(const Section& section, uint32_t dim, uint
   if constexpr (kType == kF16) asm volatile("cp.async.commit_group;");
 }
 
+// Values in shared memory that are no numbers or infinite, [positions][value_stride]: 0 · Inf would reach rows that do not
+// see them. They are bf16 (kSplit) or f16.
+template <bool kSplit>
+__device__ __forceinline__ bool is_finite(uint16_t v) {
+  constexpr uint16_t kExponent = kSplit ? 0x7f80 : 0x7c00;
+  return (v & kExponent) != kExponent;
+}
+template <bool kSplit>
+__device__ __forceinline__ float value_of(uint16_t v) {
+  return kSplit ? __uint_as_float(uint32_t(v) << 16) : __half2float(__ushort_as_half(v));
+}
+template <bool kSplit>
+__device__ __forceinline__ bool any_not_finite(const uint16_t* values, uint32_t positions, uint32_t cols,
+                                               uint32_t stride) {
+  bool any = false;
+  for (uint32_t i = threadIdx.x; i < positions * cols; i += kThreads)
+    any = any || !is_finite<kSplit>(values[i / cols * stride + i % cols]);
+  return any;
+}
+
 // Running softmax of the two slots (g and g + 8) that a lane has a quarter of.
 struct Running {
   float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
@@ -301,7 +321,30 @@ __global__ void __launch_bounds__(kThreads, 2) attend_tile(const __grid_constant
         }
       }
       asm volatile("cp.async.wait_group 0;");
-      __syncthreads();
+      const bool some_see_less = __syncthreads_or(!sees_all);
+      if (some_see_less &&
+          __syncthreads_or(any_not_finite<kSplit>(values, kPositions, shape.value_cols, shape.value_stride()))) {
+#pragma unroll
+        for (int n = 0; n < int(kSliceCols) / 8; ++n) {
+          if (n * 8 >= int(shape.value_cols)) break;
+#pragma unroll 1
+          for (uint32_t p = 0; p < uint32_t(kPositions); ++p)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+              const uint16_t v = values[p * shape.value_stride() + n * 8 + t * 2 + e % 2];
+              const bool sees = active[e / 2] && at + p >= oldest[e / 2] && at + p <= position[e / 2];
+              if (sees && !is_finite<kSplit>(v)) out[n][e] += value_of<kSplit>(v);
+            }
+        }
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < kPositions * shape.value_cols; i += kThreads) {
+          uint16_t* v = values + i / shape.value_cols * shape.value_stride() + i % shape.value_cols;
+          if (is_finite<kSplit>(*v)) continue;
+          *v = 0;
+          if constexpr (kSplit) v[value_low] = 0;
+        }
+        __syncthreads();
+      }
       if (at + kPositions < seen_end) bring_keys(at + kPositions);
 #pragma unroll
       for (int step = 0; step < kPositions / 16; ++step) {
@@ -349,7 +392,7 @@ __global__ void __launch_bounds__(kThreads, 2) attend_tile(const __grid_constant
       running.sum[r8] += __shfl_xor_sync(~0u, running.sum[r8], 2);
       if (!active[r8]) continue;
       const uint32_t head = own[r8].head, dim = c.value_dim;
-      if (a.n_chunks == 1) {  // what merge_spans() makes of a single span, to the bit
+      if (a.n_chunks == 1) {  // what merge_partials() makes of a single span, to the bit
         const float largest = a.sinks != nullptr ? fmaxf(a.sinks[head], running.largest[r8]) : running.largest[r8];
         const float weight = expf(running.largest[r8] - largest);
         const float sum = fmaf(weight, running.sum[r8], a.sinks != nullptr ? expf(a.sinks[head] - largest) : 0.0f);
@@ -383,33 +426,6 @@ __global__ void __launch_bounds__(kThreads, 2) attend_tile(const __grid_constant
         *reinterpret_cast<float2*>(partial + d) = {out[n][2 * r8], out[n][2 * r8 + 1]};
       }
     }
-  }
-}
-
-// The merge of spans: block (head, row).
-__global__ void __launch_bounds__(128) merge_spans(const __grid_constant__ AttendArgs a) {
-  let_next_begin();
-  wait_for_previous();
-  const uint32_t head = blockIdx.x, row = a.first_row + blockIdx.y, position = a.positions[row];
-  const uint32_t dim = a.cache.value_dim;
-  const uint32_t first = a.window != 0 && position >= a.window ? (position - a.window + 1) / kSpan : 0;
-  const uint32_t last = position / kSpan;
-  const float* partials = a.partials + (size_t(blockIdx.y) * a.n_heads + head) * a.n_chunks * (dim + 2);
-  float largest = a.sinks != nullptr ? a.sinks[head] : -INFINITY;
-  for (uint32_t s = first; s <= last; ++s) largest = fmaxf(largest, partials[size_t(s) * (dim + 2) + dim]);
-  float sum = a.sinks != nullptr ? expf(a.sinks[head] - largest) : 0;
-  for (uint32_t s = first; s <= last; ++s) {
-    const float* p = partials + size_t(s) * (dim + 2) + dim;
-    sum = fmaf(expf(p[0] - largest), p[1], sum);
-  }
-  const float inverse = 1 / sum;
-  for (uint32_t d = threadIdx.x; d < dim; d += blockDim.x) {
-    float total = 0;
-    for (uint32_t s = first; s <= last; ++s) {
-      const float* p = partials + size_t(s) * (dim + 2);
-      total = fmaf(expf(p[dim] - largest), p[d], total);
-    }
-    write_output(a, row, head, d, total * inverse);
   }
 }
 
@@ -453,7 +469,7 @@ int launch_attend_tiles(const AttendArgs& a, Stream stream) {
   const int status = launch(kernel_for(a.cache.type, shape.positions == kPage, a.softcap != 0, a.output_gate), grid,
                             kThreads, shape.bytes(), stream, a);
   if (status != cudaSuccess || a.n_chunks == 1) return status;
-  return launch(merge_spans, dim3(a.n_heads, a.n_rows), 128, 0, stream, a);
+  return launch(merge_partials<kSpan>, dim3(a.n_heads, a.n_rows), 128, 0, stream, a);
 }
 
 }  // namespace honeycrisp::backend::cuda

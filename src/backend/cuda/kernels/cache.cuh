@@ -1,5 +1,5 @@
 // The paged KV cache as kernels see it: where a head's vectors lie, rounding and storing them, loading them, and which
-// positions of a chunk a row sees; writing an output.
+// positions of a chunk a row sees; writing an output, merging partial ones.
 #pragma once
 
 #include "backend/cuda/args.h"
@@ -134,6 +134,34 @@ __device__ __forceinline__ Visible visible_part(uint32_t position, uint32_t wind
   const uint32_t begin = first > start ? first - start : 0;
   const uint32_t end = position < start ? 0 : min(position - start + 1, kChunk);
   return {begin, end};
+}
+
+/// The merge of attention's parts, which begin at multiples of kPositions, first to last: block (head, row).
+template <uint32_t kPositions>
+__global__ void __launch_bounds__(128) merge_partials(const __grid_constant__ AttendArgs a) {
+  let_next_begin();
+  wait_for_previous();
+  const uint32_t head = blockIdx.x, row = a.first_row + blockIdx.y, position = a.positions[row];
+  const uint32_t dim = a.cache.value_dim;
+  const uint32_t first = a.window != 0 && position >= a.window ? (position - a.window + 1) / kPositions : 0;
+  const uint32_t last = position / kPositions;
+  const float* partials = a.partials + (size_t(blockIdx.y) * a.n_heads + head) * a.n_chunks * (dim + 2);
+  float largest = a.sinks != nullptr ? a.sinks[head] : -INFINITY;
+  for (uint32_t c = first; c <= last; ++c) largest = fmaxf(largest, partials[size_t(c) * (dim + 2) + dim]);
+  float sum = a.sinks != nullptr ? expf(a.sinks[head] - largest) : 0;
+  for (uint32_t c = first; c <= last; ++c) {
+    const float* p = partials + size_t(c) * (dim + 2) + dim;
+    sum = fmaf(expf(p[0] - largest), p[1], sum);
+  }
+  const float inverse = 1 / sum;
+  for (uint32_t d = threadIdx.x; d < dim; d += blockDim.x) {
+    float total = 0;
+    for (uint32_t c = first; c <= last; ++c) {
+      const float* p = partials + size_t(c) * (dim + 2);
+      total = fmaf(expf(p[dim] - largest), p[d], total);
+    }
+    write_output(a, row, head, d, total * inverse);
+  }
 }
 
 }  // namespace honeycrisp::backend::cuda
