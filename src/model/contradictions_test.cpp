@@ -275,7 +275,6 @@ TEST_P(GoldenContradictions, a_head_or_a_mixture_that_the_tensors_do_not_have_is
 
 const auto test_name = [](const auto& tested) { return test_support::test_name(tested.param.name); };
 INSTANTIATE_TEST_SUITE_P(All, GoldenContradictions, testing::ValuesIn(kGoldenFamilies), test_name);
-INSTANTIATE_TEST_SUITE_P(More, GoldenContradictions, testing::ValuesIn(kFamiliesBeyondCuda), test_name);
 
 }  // namespace
 }  // namespace honeycrisp::model

@@ -361,7 +361,6 @@ TEST(Rope, pairing_is_that_of_the_architecture) {
       EXPECT_EQ(rope.interleaved, interleaved(model->summary.architecture)) << family.name;
   };
   std::ranges::for_each(kGoldenFamilies, check);
-  std::ranges::for_each(kFamiliesBeyondCuda, check);
 }
 
 }  // namespace

@@ -14,7 +14,6 @@ namespace {
 
 using test_support::golden_path;
 using test_support::GoldenFamily;
-using test_support::kFamiliesBeyondCuda;
 using test_support::kGoldenFamilies;
 
 constexpr size_t kTokens = 100;  // more than a page of the cache, and than the windows of these models
@@ -184,10 +183,11 @@ std::vector<EngineFamilies::ParamType> cases() {
     all.emplace_back(family.name, backend, "f32");
     if (!family.narrow_heads) all.emplace_back(family.name, backend, "q8_0");
   };
-  for (const GoldenFamily& family : kGoldenFamilies)
-    for (const char* backend : {"reference", "cpu"}) add(family, backend);
-  for (const GoldenFamily& family : kFamiliesBeyondCuda) {
-    all.emplace_back(family.name, "reference", "f16");  // one is enough of the slowest
+  for (const GoldenFamily& family : kGoldenFamilies) {
+    if (family.slow)
+      all.emplace_back(family.name, "reference", "f16");
+    else
+      add(family, "reference");
     add(family, "cpu");
   }
   return all;

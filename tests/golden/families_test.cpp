@@ -73,15 +73,11 @@ TEST_P(CpuFamilies, chunks_and_threads_have_the_same_bits) {
 
 const auto test_name = [](const auto& tested) { return test_support::test_name(tested.param.name); };
 INSTANTIATE_TEST_SUITE_P(All, ReferenceFamilies, ::testing::ValuesIn(test_support::kGoldenFamilies), test_name);
-INSTANTIATE_TEST_SUITE_P(BeyondCuda, ReferenceFamilies, ::testing::ValuesIn(test_support::kFamiliesBeyondCuda),
-                         test_name);
 INSTANTIATE_TEST_SUITE_P(All, CpuFamilies, ::testing::ValuesIn(test_support::kGoldenFamilies), test_name);
-INSTANTIATE_TEST_SUITE_P(BeyondCuda, CpuFamilies, ::testing::ValuesIn(test_support::kFamiliesBeyondCuda), test_name);
 
 TEST(GoldenFiles, are_all_listed) {
   std::vector<std::string> listed;
   for (const GoldenFamily& family : test_support::kGoldenFamilies) listed.emplace_back(family.name);
-  for (const GoldenFamily& family : test_support::kFamiliesBeyondCuda) listed.emplace_back(family.name);
   std::vector<std::string> there;
   for (const auto& entry : std::filesystem::directory_iterator(golden_path("", "")))
     if (entry.path().extension() == ".gguf") there.push_back(entry.path().stem().string());

@@ -45,7 +45,7 @@ constexpr uint32_t tile_bytes(quant::Format f) {
   return kTileRows * kTileCols / quant::info(f).block_elements * quant::info(f).block_bytes;
 }
 
-/// A weight in device memory.
+/// A weight in device memory. Of a mixture's experts ("slices"): rows are those of the first one that is meant.
 struct DeviceMatrix {
   const uint8_t* data = nullptr;
   quant::Format format = quant::Format::kF32;
@@ -53,7 +53,8 @@ struct DeviceMatrix {
   uint32_t first_row = 0;  // of the range that is meant; a multiple of 16 when packed
   uint32_t rows = 0;       // of the range
   uint32_t cols = 0;
-  uint64_t row_bytes = 0;  // file layout
+  uint64_t row_bytes = 0;   // file layout
+  uint32_t slice_rows = 0;  // from one expert to the next; of tiles: whole row tiles
 };
 
 /// Rows of f32 in a buffer of the batch: row r begins at data + r · stride.
@@ -74,6 +75,26 @@ struct NormArgs {
   bool present = false;
   const float* weight = nullptr;  // may be absent
   float eps = 0;
+};
+
+/// Products of a mixture run over pairs of a listed row and one of its experts: pair = i · top_k + rank.
+struct Pairs {
+  const uint32_t* experts = nullptr;  // [n], made in the step; null: no mixture
+  uint32_t n = 0;
+  uint32_t per_row =
+      0;  // top_k: a pair reads the listed row pair / top_k; 0: it reads row `pair`. It writes row `pair`
+};
+
+/// Pairs of one expert that a block of the grouped product takes: slots of the same index, the first n of them.
+struct ExpertTile {
+  uint32_t expert, n;
+};
+/// Pairs sorted by expert, each expert's padded to whole tiles; made in the step.
+struct SortedPairs {
+  const uint32_t* slots = nullptr;    // [tiles][tile_slots] pairs; null: no mixture
+  const ExpertTile* tiles = nullptr;  // [n_tiles]
+  uint32_t n_tiles = 0;               // room for any choice; those past the last have n = 0
+  uint32_t tile_slots = 0;
 };
 
 enum class EndingKind : uint8_t { kProduct, kStore, kGate, kGateOperand, kResidual, kLogits };
@@ -99,9 +120,11 @@ struct MatVecArgs {
   uint32_t cols = 0;
   NormArgs input_norm;
   const uint8_t* tiles[program::kMaxMatrices] = {};  // of each part, from its first row on
-  EndingArgs ending;
+  EndingArgs ending;                                 // biases of a mixture: [experts][rows]
   RowList rows;
-  uint32_t n_blocks = 0;  // multiprocessors: the split of the work, and so the order of its sums, depends on it
+  uint32_t n_blocks = 0;  // (of a pair) the split of the work, and so the order of its sums, depends on it
+  Pairs pairs;
+  uint64_t slice_bytes[program::kMaxMatrices] = {};  // from one expert's tiles to the next
 };
 
 /// A matrix of a product in halves.
@@ -109,6 +132,8 @@ struct HalfGemmPart {
   const uint8_t* tiles = nullptr;              // packed, or half tiles: from its first row on
   const int8_t* exponents = nullptr;           // of its rows, up to a whole row tile; aligned to four
   quant::Format format = quant::Format::kF16;  // kF16: half tiles
+  uint64_t slice_bytes = 0;                    // from one expert's tiles to the next
+  uint32_t slice_rows = 0;                     // ... and exponents
 };
 
 inline constexpr uint32_t kArrangedRows = 64;         // arranged activations are padded to a multiple of this
@@ -118,12 +143,15 @@ inline constexpr uint32_t kArrangedSlack = 256 * 64;  // values behind them that
 struct HalfGemmArgs {
   HalfGemmPart parts[program::kMaxMatrices];
   uint32_t k_tiles = 0;
-  const uint16_t* x = nullptr;  // arranged: [steps of 64 columns][n_arranged][64]
+  bool two_halves = false;      // x and half tiles are two f16 each
+  const uint16_t* x = nullptr;  // arranged: [steps of 64 columns][n_arranged][64], of two halves: the low ones behind
   const float* x_scales = nullptr;
   uint32_t n_arranged = 0;
   EndingArgs ending;
   RowList rows;
   uint32_t n_multiprocessors = 0;
+  SortedPairs pairs;                         // present: rows are not used
+  uint32_t first_expert = 0, n_experts = 0;  // whose weights `parts` begin with; other experts' tiles are passed over
 };
 
 // Types of the KV cache as kernels know them: the values of CacheType.
@@ -172,6 +200,8 @@ int launch_embed(const DeviceMatrix& table, const int32_t* tokens, uint32_t n_ro
 int launch_split_weights(const DeviceMatrix&, uint16_t* high, uint16_t* low, uint32_t depth, Stream);
 /// products[i][0..rows) = W · x[i] for a matrix in the file's layout; x: [n][cols].
 int launch_plain_mat_vec(const DeviceMatrix&, const float* x, uint32_t n, Rows products, Stream);
+/// The same for every pair of a mixture: x: [pairs.per_row != 0 ? listed rows : pairs][cols], products: [pairs].
+int launch_plain_expert_mat_vec(const DeviceMatrix&, const float* x, Pairs, Rows products, Stream);
 /// The file's rows in `source` into tiles; row_tile counts from the beginning of the weight.
 int launch_pack(quant::Format, const uint8_t* source, uint32_t rows, uint32_t cols, uint8_t* tiles, uint32_t row_tile,
                 Stream);
@@ -193,12 +223,18 @@ int launch_gemm(const uint16_t* x_high, const uint16_t* x_low, uint32_t n_x, con
 int prepare_gemm();
 
 /// Activations for launch_half_gemm; n_arranged: rows.n rounded up to kArrangedRows.
-int launch_arrange_input(Rows in, uint32_t cols, const NormArgs&, RowList rows, uint32_t n_arranged, uint16_t* x,
-                         float* scales, Stream);
+int launch_arrange_input(Rows in, uint32_t cols, const NormArgs&, RowList rows, uint32_t n_arranged, bool two_halves,
+                         uint16_t* x, float* scales, Stream);
+/// The same for slots of sorted pairs, in two halves; per_row as in Pairs.
+int launch_arrange_pairs(Rows in, uint32_t cols, const NormArgs&, RowList rows, const SortedPairs&, uint32_t per_row,
+                         uint16_t* x, float* scales, Stream);
 /// Exponents of all rows of a weight, up to a whole row tile.
 int launch_row_exponents(const DeviceMatrix&, int8_t* exponents, Stream);
 /// Half tiles of the matrix's rows, and their exponents beside them, up to a whole row tile.
-int launch_half_tiles(const DeviceMatrix&, const int8_t* exponents, uint8_t* tiles, int8_t* tile_exponents, Stream);
+/// Of n_slices experts one after another, each padded to whole row tiles. two_halves: each row of tiles is followed by
+/// that of what rounding left.
+int launch_half_tiles(const DeviceMatrix&, const int8_t* exponents, uint32_t n_slices, bool two_halves, uint8_t* tiles,
+                      int8_t* tile_exponents, Stream);
 int launch_half_gemm(const HalfGemmArgs&, Stream);
 int prepare_half_gemm();
 /// Whether this build has it: it takes code for sm_90a.

@@ -13,11 +13,8 @@ namespace {
 
 constexpr uint64_t kSlabElements = uint64_t{64} << 20;   // weights made operands at a time for a prompt's product
 constexpr uint64_t kPartialFloats = uint64_t{16} << 20;  // chunks of attention in memory together
+constexpr uint32_t kMostExperts = 4096;                  // whose scores and counts a block has in shared memory
 constexpr uint32_t kMaxPositions = uint32_t{1} << 20;    // where the context is not limited otherwise
-
-template <class T>
-constexpr bool kHasKernels =
-    std::is_same_v<T, Embed> || std::is_same_v<T, Project> || std::is_same_v<T, Attend> || std::is_same_v<T, Logits>;
 
 struct Parts {
   Slice in;
@@ -27,6 +24,18 @@ Parts parts_of(const Step& step) {
   if (const auto* p = std::get_if<Project>(&step.op)) return {p->in, p->matrices};
   if (const auto* l = std::get_if<Logits>(&step.op)) return {l->in, {l->table}};
   return {};
+}
+
+// All products of a step that run like a Project's.
+std::vector<Parts> products_of(const Step& step) {
+  const auto* mix = std::get_if<MixExperts>(&step.op);
+  if (mix == nullptr) return {parts_of(step)};
+  std::vector<Parts> parts = {{mix->in, {}}};
+  if (mix->shared) {
+    parts.push_back({mix->in, {mix->shared->gate, mix->shared->up}});
+    parts.push_back({{.width = mix->shared->gate.rows}, {mix->shared->down}});
+  }
+  return parts;
 }
 
 uint32_t total_rows(const std::vector<Matrix>& matrices) {
@@ -50,11 +59,8 @@ bool device_has_half_gemm(const DeviceInfo& device) {
   return has_half_gemm() && device.major == 9 && device.minor == 0;
 }
 
-bool unpacked_in_registers(const Program& program, const std::vector<bool>& packed, const Matrix& m) {
-  return packed[m.weight] && is_unpacked_in_registers(program.weight(m).format);
-}
-bool unpacked_in_registers(const Program& program, const std::vector<bool>& packed,
-                           const std::vector<Matrix>& matrices) {
+bool all_unpacked_in_registers(const Program& program, const std::vector<bool>& packed,
+                               const std::vector<Matrix>& matrices) {
   return std::all_of(matrices.begin(), matrices.end(),
                      [&](const Matrix& m) { return unpacked_in_registers(program, packed, m); });
 }
@@ -73,10 +79,25 @@ std::string lower(std::string_view name) {
 
 }  // namespace
 
+bool unpacked_in_registers(const Program& program, const std::vector<bool>& packed, const Matrix& m) {
+  return packed[m.weight] && is_unpacked_in_registers(program.weight(m).format);
+}
+
+bool packed_alike(const Program& program, const std::vector<bool>& packed, const std::vector<Matrix>& matrices) {
+  const quant::Format format = program.weight(matrices[0]).format;
+  return std::all_of(matrices.begin(), matrices.end(),
+                     [&](const Matrix& m) { return packed[m.weight] && program.weight(m).format == format; });
+}
+
 Result<void> check_ops(const Program& program) {
-  for (const Step& step : program.steps)
-    if (!std::visit([](const auto& op) { return kHasKernels<std::decay_t<decltype(op)>>; }, step.op))
-      return unsupported("{}: the cuda backend has no kernel for {}", step.label, op_name(step.op));
+  for (const Step& step : program.steps) {
+    if (const auto* d = std::get_if<DeltaNet>(&step.op); d != nullptr && program.state(*d).key_dim > kMostDeltaKeys)
+      return unsupported("{}: the cuda backend has no delta rule for keys of {} (at most {})", step.label,
+                         program.state(*d).key_dim, kMostDeltaKeys);
+    if (const auto* m = std::get_if<MixExperts>(&step.op); m != nullptr && m->router.matrix.rows > kMostExperts)
+      return unsupported("{}: the cuda backend has no choice among {} experts (at most {})", step.label,
+                         m->router.matrix.rows, kMostExperts);
+  }
   return {};
 }
 
@@ -86,9 +107,7 @@ uint32_t context_length(const CompileOptions& options) {
 
 MatVecPath mat_vec_path(const Program& program, const Step& step, const std::vector<bool>& packed) {
   const Parts parts = parts_of(step);
-  const quant::Format format = program.weight(parts.matrices[0]).format;
-  for (const Matrix& m : parts.matrices)
-    if (!packed[m.weight] || program.weight(m).format != format) return MatVecPath::kEnding;
+  if (!packed_alike(program, packed, parts.matrices)) return MatVecPath::kEnding;
   if (const auto* p = std::get_if<Project>(&step.op)) {
     if (ending_has_norm(*p)) return MatVecPath::kEnding;
     // Blocks write outputs while others still read the input.
@@ -109,6 +128,10 @@ std::vector<StepPlan> plan_steps(const Program& program, const std::vector<std::
       plan.launches = 1;
     } else if (std::holds_alternative<Attend>(step.op)) {
       plan.launches = 2;  // within the first chunk; beyond it, a third merges the chunks
+    } else if (std::holds_alternative<DeltaNet>(step.op)) {
+      plan.launches = 3;
+    } else if (const auto* mix = std::get_if<MixExperts>(&step.op)) {
+      plan = plan_mixture(program, *mix, packed);
     } else {
       const Parts parts = parts_of(step);
       const bool fused = mat_vec_path(program, step, packed) == MatVecPath::kFused;
@@ -144,24 +167,29 @@ std::vector<StepPlan> plan_steps(const Program& program, const std::vector<std::
   return plans;
 }
 
-std::string split_prompts_reason(const Program& program, const DeviceInfo& device) {
+std::string fine_prompts_reason(const Program& program, const DeviceInfo& device) {
   if (!device_has_half_gemm(device)) return {};
-  for (const Step& step : program.steps)  // such models carry the rounding of activations some thirty times further
+  for (const Step& step : program.steps) {  // such models carry the rounding of activations much further
     if (const auto* a = std::get_if<Attend>(&step.op); a != nullptr && a->v_norm)
-      return "prompts: values are normed, for which products of halves are too coarse";
+      return "prompts: values are normed, for which products of one half are too coarse";
+    if (std::holds_alternative<MixExperts>(step.op))
+      return "prompts: experts are chosen, for which products of one half are too coarse";
+    if (std::holds_alternative<DeltaNet>(step.op))
+      return "prompts: layers are recurrent, for which products of one half are too coarse";
+  }
   return {};
 }
 
 PromptPath prompt_path(const Program& program, const DeviceInfo& device) {
-  return device_has_half_gemm(device) && split_prompts_reason(program, device).empty() ? PromptPath::kHalf
-                                                                                       : PromptPath::kSplit;
+  if (!device_has_half_gemm(device)) return PromptPath::kSplit;
+  return fine_prompts_reason(program, device).empty() ? PromptPath::kHalf : PromptPath::kTwoHalves;
 }
 
 StepMemory place_step_memory(const Program& program, const CompileOptions& options, PromptPath prompts) {
   StepMemory m;
   const std::vector<bool> packed = packed_weights(program);
   const uint64_t rows = options.max_rows;
-  uint64_t widest_in = 0, widest_out = 0, slab = 0, queries = 0, most_heads = 0, partial_row = 0;
+  uint64_t widest_in = 0, widest_out = 0, slab = 0, queries = 0, most_heads = 0, partial_row = 0, arranged = 0;
   for (const Step& step : program.steps) {
     if (const auto* a = std::get_if<Attend>(&step.op)) {
       const CacheLayer& cache = program.cache(*a);
@@ -170,16 +198,25 @@ StepMemory place_step_memory(const Program& program, const CompileOptions& optio
       partial_row = std::max<uint64_t>(partial_row, uint64_t{a->n_heads} * (uint64_t{cache.value_dim} + 2) *
                                                         ceil_div(context_length(options), kAttentionChunk));
     }
-    const Parts parts = parts_of(step);
-    if (parts.matrices.empty()) continue;
-    const bool halves = prompts == PromptPath::kHalf;
-    const uint64_t depth = round_up<uint64_t>(parts.in.width, halves ? kTileCols : kGemmDepth);
-    const uint64_t outputs = total_rows(parts.matrices);
-    widest_in = std::max<uint64_t>(widest_in, depth);
-    widest_out = std::max(widest_out, outputs);
-    const uint64_t unit = halves ? depth * kTileRows : depth;  // whole row tiles
-    if (!halves || !unpacked_in_registers(program, packed, parts.matrices))
-      slab = std::max(slab, std::max(unit, std::min(depth * round_up<uint64_t>(outputs, kTileRows), kSlabElements)));
+    const bool halves = prompts != PromptPath::kSplit;
+    for (const Parts& parts : products_of(step)) {
+      const uint64_t depth = round_up<uint64_t>(parts.in.width, halves ? kTileCols : kGemmDepth);
+      const uint64_t outputs = total_rows(parts.matrices);
+      widest_in = std::max<uint64_t>(widest_in, depth);
+      widest_out = std::max(widest_out, outputs);
+      const uint64_t unit = halves ? depth * kTileRows : depth;  // whole row tiles
+      if (!halves || !all_unpacked_in_registers(program, packed, parts.matrices))
+        slab = std::max(slab, std::max(unit, std::min(depth * round_up<uint64_t>(outputs, kTileRows), kSlabElements)));
+    }
+    const auto* mix = std::get_if<MixExperts>(&step.op);
+    if (mix == nullptr || !halves) continue;
+    for (const Matrix& m : {mix->gate, mix->up, mix->down}) {
+      const uint64_t depth = round_up<uint64_t>(program.weight(m).cols, kTileCols);
+      arranged = std::max(arranged, depth * most_slots(program, rows));
+      if (unpacked_in_registers(program, packed, m)) continue;
+      const uint64_t expert = depth * round_up<uint64_t>(m.rows, kTileRows);  // at least one
+      slab = std::max(slab, std::max(expert, std::min(expert * program.weight(m).slices, kSlabElements)));
+    }
   }
   for (const Buffer& b : program.buffers) {
     m.widths.push_back(b.width);
@@ -193,11 +230,12 @@ StepMemory place_step_memory(const Program& program, const CompileOptions& optio
   m.plain_x = m.layout.add(rows * widest_in, sizeof(float));
   m.queries = m.layout.add(rows * queries, sizeof(float));
   m.query_scales = m.layout.add(rows * most_heads, sizeof(float));
-  if (prompts == PromptPath::kHalf) {
-    const uint64_t arranged = round_up<uint64_t>(rows, kArrangedRows);
-    m.x_half = m.layout.add(arranged * widest_in + kArrangedSlack, sizeof(uint16_t));
-    m.x_scales = m.layout.add(arranged, sizeof(float));
-    m.half_tiles = m.layout.add(slab, sizeof(uint16_t));
+  if (prompts != PromptPath::kSplit) {
+    const uint64_t parts = prompts == PromptPath::kTwoHalves ? 2 : 1;
+    const uint64_t arranged_rows = round_up<uint64_t>(rows, kArrangedRows);
+    m.x_half = m.layout.add(std::max(arranged_rows * widest_in, arranged) * parts + kArrangedSlack, sizeof(uint16_t));
+    m.x_scales = m.layout.add(std::max(arranged_rows, most_slots(program, rows)), sizeof(float));
+    m.half_tiles = m.layout.add(slab * parts, sizeof(uint16_t));
     m.half_exponents = m.layout.add(slab / kTileCols, sizeof(int8_t));
   } else {
     m.x_high = m.layout.add(rows * widest_in, sizeof(uint16_t));
@@ -206,16 +244,10 @@ StepMemory place_step_memory(const Program& program, const CompileOptions& optio
     m.w_low = m.layout.add(slab, sizeof(uint16_t));
   }
   m.partials = m.layout.add(m.partial_floats, sizeof(float));
+  place_mixtures(program, rows, m);
+  place_delta_nets(program, rows, m);
   return m;
 }
-
-struct Encoder::Product {
-  const std::string& label;
-  Slice in;
-  NormArgs norm;
-  const std::vector<Matrix>& matrices;
-  EndingArgs ending;
-};
 
 Encoder::Encoder(const Program& program, const Weights& weights, const KvCache& cache, const DeviceInfo& device,
                  StepMemory places, const Memory& memory)
@@ -238,6 +270,8 @@ Result<void> Encoder::encode(const StepRows& rows, const std::vector<const float
     if (const auto* e = std::get_if<Embed>(&step.op)) done = run(*e, rows, stream);
     if (const auto* p = std::get_if<Project>(&step.op)) done = run(*p, step, rows, stream);
     if (const auto* a = std::get_if<Attend>(&step.op)) done = run(*a, rows, ropes, stream);
+    if (const auto* d = std::get_if<DeltaNet>(&step.op)) done = run(*d, rows, stream);
+    if (const auto* m = std::get_if<MixExperts>(&step.op)) done = run(*m, rows, stream);
     if (const auto* l = std::get_if<Logits>(&step.op)) done = run(*l, step, rows, logits, stream);
     if (!done) return fail(done.error().code, "{}: {}", step.label, done.error().message);
   }
@@ -282,15 +316,14 @@ EndingArgs Encoder::ending(const Project& op) const {
 }
 
 Result<void> Encoder::run(const Project& op, const Step& step, const StepRows& rows, Stream stream) const {
-  const Product product{step.label, op.in, weights_.norm(op.input_norm), op.matrices, ending(op)};
+  const Product product{rows_of(op.in), op.in.width, weights_.norm(op.input_norm), op.matrices, ending(op)};
   HC_TRY(multiply_generated(product, rows.generated, mat_vec_path(program_, step, weights_.packed()), stream));
   return multiply_prompt(product, rows.prompt, stream);
 }
 
 Result<void> Encoder::run(const Logits& op, const Step& step, const StepRows& rows, float* logits,
                           Stream stream) const {
-  const std::vector<Matrix> matrices = {op.table};
-  Product product{step.label, op.in, weights_.norm(op.norm), matrices, {}};
+  Product product{rows_of(op.in), op.in.width, weights_.norm(op.norm), {op.table}, {}};
   product.ending.kind = EndingKind::kLogits;
   product.ending.n_parts = 1;
   product.ending.rows[0] = op.table.rows;
@@ -304,8 +337,8 @@ Result<void> Encoder::run(const Logits& op, const Step& step, const StepRows& ro
 Result<void> Encoder::multiply_generated(const Product& product, const RowList& rows, MatVecPath path,
                                          Stream stream) const {
   if (rows.n == 0) return {};
-  const uint32_t cols = product.in.width;
-  const Rows in = rows_of(product.in);
+  const uint32_t cols = product.width;
+  const Rows in = product.in;
   const auto mat_vec_args = [&](const EndingArgs& ending) {
     MatVecArgs a;
     a.in = in;
@@ -355,8 +388,8 @@ Result<void> Encoder::multiply_generated(const Product& product, const RowList& 
 
 Result<void> Encoder::multiply_prompt(const Product& product, const RowList& rows, Stream stream) const {
   if (rows.n == 0) return {};
-  return prompts_ == PromptPath::kHalf ? multiply_prompt_in_halves(product, rows, stream)
-                                       : multiply_prompt_split(product, rows, stream);
+  return prompts_ != PromptPath::kSplit ? multiply_prompt_in_halves(product, rows, stream)
+                                        : multiply_prompt_split(product, rows, stream);
 }
 
 namespace {
@@ -387,8 +420,9 @@ Result<void> Encoder::multiply_half_tiles(HalfGemmArgs args, const Matrix& matri
     DeviceMatrix part = weights_.matrix(matrix);
     part.first_row += done;
     part.rows = std::min(matrix.rows - done, slab_rows);
-    HC_TRY(check_cuda(launch_half_tiles(part, weights_.exponents(matrix) + done, tiles, exponents, stream),
-                      "making half tiles"));
+    HC_TRY(check_cuda(
+        launch_half_tiles(part, weights_.exponents(matrix) + done, 1, args.two_halves, tiles, exponents, stream),
+        "making half tiles"));
     args.ending.rows[0] = part.rows;
     HC_TRY(check_cuda(launch_half_gemm(args, stream),
                       fmt::format("a product of {} x {} x {}", args.rows.n, part.rows, part.cols)));
@@ -401,14 +435,15 @@ Result<void> Encoder::multiply_half_tiles(HalfGemmArgs args, const Matrix& matri
 
 Result<void> Encoder::multiply_prompt_in_halves(const Product& product, const RowList& rows, Stream stream) const {
   HalfGemmArgs a;
-  a.k_tiles = ceil_div(product.in.width, kTileCols);
+  a.k_tiles = ceil_div(product.width, kTileCols);
   a.x = memory_.as<uint16_t>(places_.x_half);
   a.x_scales = memory_.as<float>(places_.x_scales);
   a.n_arranged = round_up(rows.n, kArrangedRows);
   a.rows = rows;
+  a.two_halves = prompts_ == PromptPath::kTwoHalves;
   a.n_multiprocessors = device_.multiprocessors;
   HC_TRY(check_cuda(
-      launch_arrange_input(rows_of(product.in), product.in.width, product.norm, rows, a.n_arranged,
+      launch_arrange_input(product.in, product.width, product.norm, rows, a.n_arranged, a.two_halves,
                            memory_.as<uint16_t>(places_.x_half), memory_.as<float>(places_.x_scales), stream),
       "arranging the input"));
 
@@ -447,12 +482,12 @@ Result<void> Encoder::multiply_prompt_in_halves(const Product& product, const Ro
 }
 
 Result<void> Encoder::multiply_prompt_split(const Product& product, const RowList& rows, Stream stream) const {
-  const uint32_t depth = round_up(product.in.width, kGemmDepth);
+  const uint32_t depth = round_up(product.width, kGemmDepth);
   auto *x_high = memory_.as<uint16_t>(places_.x_high), *x_low = memory_.as<uint16_t>(places_.x_low);
   auto *w_high = memory_.as<uint16_t>(places_.w_high), *w_low = memory_.as<uint16_t>(places_.w_low);
-  HC_TRY(check_cuda(launch_prepare_input(rows_of(product.in), product.in.width, product.norm, rows, nullptr, x_high,
-                                         x_low, depth, stream),
-                    "norming the input"));
+  HC_TRY(check_cuda(
+      launch_prepare_input(product.in, product.width, product.norm, rows, nullptr, x_high, x_low, depth, stream),
+      "norming the input"));
   // Weights are split in slabs of whole rows, of one matrix or several, and each slab is one product.
   const auto slab_rows = uint32_t(std::min<uint64_t>(places_.slab_elements / depth, UINT32_MAX));
   uint32_t column = 0, filled = 0;

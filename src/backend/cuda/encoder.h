@@ -1,11 +1,14 @@
 // From ops to launches: which kernels run an op, for which rows, with which scratch memory. Decided once per program
 // (plan), then encoded into a stream for every step. Knows nothing of batches' validity, graphs or host memory.
+// MixExperts and DeltaNet are in encode_mixture.cpp and encode_delta_net.cpp.
 #pragma once
 
 #include "backend/backend.h"
 #include "backend/cuda/args.h"
+#include "backend/cuda/delta_net_args.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/kv_cache.h"
+#include "backend/cuda/state_store.h"
 #include "backend/cuda/weights.h"
 
 #include <string>
@@ -21,12 +24,14 @@ enum class MatVecPath : uint8_t {
 
 /// How products of prompt rows run.
 enum class PromptPath : uint8_t {
-  kHalf,   // one f16 product (gemm_half.cu)
-  kSplit,  // both operands split in two bf16, three products (gemm.cu)
+  kHalf,       // one f16 product (gemm_half.cu)
+  kTwoHalves,  // both operands as two f16, three products (gemm_half.cu)
+  kSplit,      // both operands split in two bf16, three products (gemm.cu)
 };
 PromptPath prompt_path(const program::Program& program, const DeviceInfo& device);
-/// Why prompts of this program do not run in halves although the device has them; empty: they do, or it has not.
-std::string split_prompts_reason(const program::Program& program, const DeviceInfo& device);
+/// Why prompts of this program take three products although the device could do with one; empty: they take one, or it
+/// could not.
+std::string fine_prompts_reason(const program::Program& program, const DeviceInfo& device);
 
 /// The rows of a step by role, in device memory.
 struct StepRows {
@@ -37,6 +42,7 @@ struct StepRows {
   const uint32_t* tables = nullptr;
   RowList prompt, generated;                // rows of each role
   RowList prompt_logits, generated_logits;  // those that want logits, and where their logits go
+  RunList runs;                             // the rows by sequence
 };
 
 /// Scratch and buffers of a step, by the most rows of a batch.
@@ -45,12 +51,23 @@ struct StepMemory {
   std::vector<uint64_t> buffers;  // offsets
   uint64_t products = 0, plain_x = 0, queries = 0, query_scales = 0, partials = 0;
   uint64_t x_high = 0, x_low = 0, w_high = 0, w_low = 0;                  // of PromptPath::kSplit
-  uint64_t x_half = 0, x_scales = 0, half_tiles = 0, half_exponents = 0;  // of PromptPath::kHalf
+  uint64_t x_half = 0, x_scales = 0, half_tiles = 0, half_exponents = 0;  // of the others
   uint32_t product_stride = 0;
   uint64_t slab_elements = 0;   // of the weights split, or made half tiles, at a time
   uint64_t partial_floats = 0;  // of attention
+  // Of a mixture: scores, counters (zero between steps), the choice, pairs sorted by expert, their hidden units and
+  // products, and the shared expert's.
+  uint64_t scores = 0, counters = 0, counters_bytes = 0, experts = 0, expert_weights = 0, slots = 0, tiles = 0;
+  uint64_t hidden = 0, pair_products = 0, shared_hidden = 0, shared_out = 0;
+  uint32_t pair_stride = 0;
+  uint64_t convolved = 0, gates = 0;  // of DeltaNet
   Layout layout;
 };
+void place_mixtures(const program::Program& program, uint64_t max_rows, StepMemory& memory);
+void place_delta_nets(const program::Program& program, uint64_t max_rows, StepMemory& memory);
+/// Slots that the pairs of a batch, sorted by expert, take at most.
+uint64_t most_slots(const program::Program& program, uint64_t max_rows);
+
 /// Error: an op that this backend cannot run.
 Result<void> check_ops(const program::Program& program);
 /// Positions that a sequence can have.
@@ -58,6 +75,13 @@ uint32_t context_length(const CompileOptions& options);
 StepMemory place_step_memory(const program::Program& program, const CompileOptions& options, PromptPath prompts);
 
 MatVecPath mat_vec_path(const program::Program& program, const program::Step& step, const std::vector<bool>& packed);
+/// Whether all of them are packed tiles of one format.
+bool packed_alike(const program::Program& program, const std::vector<bool>& packed,
+                  const std::vector<program::Matrix>& matrices);
+bool unpacked_in_registers(const program::Program& program, const std::vector<bool>& packed, const program::Matrix& m);
+
+/// Kernel, launches and reasons of a mixture for generated rows.
+StepPlan plan_mixture(const program::Program& program, const program::MixExperts& op, const std::vector<bool>& packed);
 
 /// What plan() shows: kernels and launches for one generated row. `obstacles`: what keeps each step from the persistent
 /// kernel (persistent_plan.h).
@@ -79,8 +103,26 @@ class Encoder {
                    Stream stream) const;
   Result<void> run(const program::Logits& op, const program::Step& step, const StepRows& rows, float* logits,
                    Stream stream) const;
+  Result<void> run(const program::DeltaNet& op, const StepRows& rows, Stream stream) const;
+  Result<void> run(const program::MixExperts& op, const StepRows& rows, Stream stream) const;
+  Result<void> mix(const program::MixExperts& op, const RowList& rows, bool prompt, Stream stream) const;
+  Result<void> multiply_pairs(const program::MixExperts& op, const RowList& rows, const Pairs& pairs,
+                              Stream stream) const;
+  Result<void> multiply_pairs_in_halves(const program::MixExperts& op, const RowList& rows, const Pairs& pairs,
+                                        Stream stream) const;
+  Result<void> multiply_sorted(HalfGemmArgs args, const std::vector<program::Matrix>& matrices, Stream stream) const;
+  Result<void> gate_pairs(const program::MixExperts& op, const Pairs& pairs, Stream stream) const;
+  Result<void> multiply_shared(const program::SharedExpert& shared, const program::MixExperts& op, const RowList& rows,
+                               bool prompt, Stream stream) const;
 
-  struct Product;  // what Project and Logits have in common
+  /// What Project, Logits and shared experts have in common.
+  struct Product {
+    Rows in;
+    uint32_t width;
+    NormArgs norm;
+    std::vector<program::Matrix> matrices;
+    EndingArgs ending;
+  };
   Result<void> multiply_generated(const Product& product, const RowList& rows, MatVecPath path, Stream stream) const;
   Result<void> multiply_prompt(const Product& product, const RowList& rows, Stream stream) const;
   Result<void> multiply_prompt_split(const Product& product, const RowList& rows, Stream stream) const;

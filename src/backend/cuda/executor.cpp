@@ -20,7 +20,7 @@ constexpr uint32_t kMostGraphRows = 8;
 constexpr size_t kMostGraphs = 64;
 constexpr uint64_t kFirstTableWords = 1024;
 
-// What a step sends to the device: arrays of max_rows each, then the page tables. In 32-bit words.
+// What a step sends to the device: arrays of max_rows each, then the page tables. In 32-bit words; a Run takes several.
 class StepInputs {
  public:
   enum Array : uint32_t {
@@ -32,8 +32,12 @@ class StepInputs {
     kPromptDest,
     kGeneratedLogits,
     kGeneratedDest,
+    kRuns,  // of sequences with recurrent state: kRunWords each
+    kRunRows = kRuns + sizeof(Run) / sizeof(uint32_t),
+    kRunOf,
     kArrays
   };
+  static_assert(kRuns % 2 == 0 && alignof(Run) == 8);
 
   static Result<StepInputs> make(uint32_t max_rows, uint32_t n_pools, uint64_t table_words) {
     StepInputs inputs;
@@ -111,10 +115,9 @@ class CudaExecutor final : public Executor {
   Result<void> reserve_pages(uint32_t pool, uint32_t n_pages) override;
   uint64_t page_bytes(uint32_t pool) const override { return cache_.page_bytes(pool); }
   void copy_page(uint32_t pool, PageId from, PageId to) override;
-  // check_ops() lets no program with recurrent layers through.
-  Result<void> reserve_states(uint32_t) override { return {}; }
-  uint64_t state_bytes() const override { return 0; }
-  void copy_state(StateId, StateId) override {}
+  Result<void> reserve_states(uint32_t n_states) override { return states_.reserve(n_states); }
+  uint64_t state_bytes() const override { return states_.bytes(); }
+  void copy_state(StateId from, StateId to) override;
 
   Result<void> step(const Batch& batch, std::span<float> logits) override;
 
@@ -131,6 +134,7 @@ class CudaExecutor final : public Executor {
   Result<void> run_part(const Batch& batch);
   Result<void> validate(const Batch& batch) const;
   Result<StepRows> take_in(const Batch& batch);
+  RunList take_in_runs(const Batch& batch);
   Result<void> reserve_logits(uint64_t bytes);
   Result<void> issue(const Batch& batch, const StepRows& rows);
   Result<Graph> capture(const StepRows& rows);
@@ -141,6 +145,7 @@ class CudaExecutor final : public Executor {
   cudaStream_t stream_ = nullptr;
   Weights weights_;
   KvCache cache_;
+  StateStore states_;
   RopeTables ropes_;
   Memory memory_, logits_, logits_host_;
   StepInputs inputs_;
@@ -148,7 +153,7 @@ class CudaExecutor final : public Executor {
   std::optional<PersistentStep> persistent_;
   std::map<Shape, Graph> graphs_;
   float* part_logits_ = nullptr;  // of the part of the step that is being issued
-  Result<void> pending_;          // of a page copy: told by the next step
+  Result<void> pending_;          // of a copy of a page or state: told by the next step
   Plan plan_;
 };
 
@@ -165,8 +170,11 @@ Result<void> CudaExecutor::set_up() {
                 *needed, weights, places.layout.total(), options_.max_rows, room.first, room.second);
   HC_TRY(check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"));
   HC_ASSIGN(memory_, Memory::allocate(std::max<uint64_t>(places.layout.total(), 1), "buffers"));
+  HC_TRY(
+      check_cuda(cudaMemsetAsync(memory_.as(places.counters), 0, places.counters_bytes, stream_), "clearing counters"));
   HC_ASSIGN(inputs_, StepInputs::make(options_.max_rows, uint32_t(program_.pools.size()), kFirstTableWords));
   HC_ASSIGN(cache_, KvCache::make(program_, options_.cache_type, stream_));
+  states_ = StateStore(program_, stream_);
   HC_ASSIGN(weights_, Weights::load(program_, options_, stream_));
   encoder_ = std::make_unique<Encoder>(program_, weights_, cache_, device_, std::move(places), memory_);
   if (runs_persistently(program_, options_, device_)) {
@@ -183,9 +191,47 @@ void CudaExecutor::copy_page(uint32_t pool, PageId from, PageId to) {
   if (auto copied = cache_.copy_page(pool, from, to); !copied) pending_ = copied;
 }
 
+void CudaExecutor::copy_state(StateId from, StateId to) {
+  if (auto copied = states_.copy(from, to); !copied) pending_ = copied;
+}
+
 Result<void> CudaExecutor::validate(const Batch& batch) const {
   const BatchLimits limits{options_.max_rows, context_length(options_)};
-  return check_batch(program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); }, 0);
+  return check_batch(
+      program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); }, states_.n_states());
+}
+
+// The rows by sequence, for layers whose rows depend on those before.
+RunList CudaExecutor::take_in_runs(const Batch& batch) {
+  using I = StepInputs;
+  RunList list;
+  if (program_.states.empty()) return list;
+  list.n_rows = uint32_t(batch.rows.size());
+  auto* runs = reinterpret_cast<Run*>(inputs_.host(I::kRuns));
+  std::vector<uint32_t> run_of(batch.sequences.size(), UINT32_MAX), sequences;
+  for (const Row& r : batch.rows) {
+    if (run_of[r.sequence] == UINT32_MAX) {
+      run_of[r.sequence] = uint32_t(sequences.size());
+      sequences.push_back(r.sequence);
+      runs[run_of[r.sequence]] = {states_.at(batch.sequences[r.sequence].state), 0, 0};
+    }
+    ++runs[run_of[r.sequence]].n;
+  }
+  for (size_t i = 1; i < sequences.size(); ++i) runs[i].first = runs[i - 1].first + runs[i - 1].n;
+  std::vector<uint32_t> next;
+  for (size_t i = 0; i < sequences.size(); ++i) next.push_back(runs[i].first);
+  for (uint32_t i = 0; i < list.n_rows; ++i) {
+    const uint32_t run = run_of[batch.rows[i].sequence], at = next[run]++;
+    inputs_.host(I::kRunRows)[at] = i;
+    inputs_.host(I::kRunOf)[at] = run;
+  }
+  // Graphs serve any number of sequences.
+  list.n_runs = list.n_rows <= kMostGraphRows ? list.n_rows : uint32_t(sequences.size());
+  for (size_t i = sequences.size(); i < list.n_runs; ++i) runs[i] = {};
+  list.rows = inputs_.device(I::kRunRows);
+  list.run_of = inputs_.device(I::kRunOf);
+  list.runs = reinterpret_cast<const Run*>(inputs_.device(I::kRuns));
+  return list;
 }
 
 // Fills and sends the inputs, and grows what depends on the context.
@@ -243,6 +289,7 @@ Result<StepRows> CudaExecutor::take_in(const Batch& batch) {
   rows.prompt_logits.dest = inputs_.device(I::kPromptDest);
   rows.generated_logits.index = inputs_.device(I::kGeneratedLogits);
   rows.generated_logits.dest = inputs_.device(I::kGeneratedDest);
+  rows.runs = take_in_runs(batch);
   HC_TRY(inputs_.send(table_words, stream_));
   return rows;
 }
@@ -348,7 +395,7 @@ Plan make_plan(const program::Program& program, const CompileOptions& options, c
   std::vector<std::string> obstacles = persistent_obstacles(program, options.cache_type);
   if (const std::string why = persistent_device_obstacle(device); !why.empty()) obstacles[0] = why;
   Plan plan{.backend = description(device), .steps = plan_steps(program, obstacles)};
-  if (const std::string why = split_prompts_reason(program, device); !why.empty())
+  if (const std::string why = fine_prompts_reason(program, device); !why.empty())
     for (StepPlan& step : plan.steps) step.why_not_fast += (step.why_not_fast.empty() ? "" : "; ") + why;
   return plan;
 }

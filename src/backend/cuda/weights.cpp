@@ -18,8 +18,11 @@ constexpr unsigned kCopyThreads = 4;                 // that bring a slab in fro
 
 uint64_t rows_of(const program::Weight& w) { return uint64_t{w.rows} * w.slices; }
 
-uint64_t device_bytes(const program::Weight& w, bool packed) {
-  if (!packed) return w.bytes;
+enum class Layout : uint8_t { kFile, kTiles, kF32 };
+
+uint64_t device_bytes(const program::Weight& w, Layout layout) {
+  if (layout == Layout::kFile) return w.bytes;
+  if (layout == Layout::kF32) return rows_of(w) * w.cols * sizeof(float);
   return ceil_div<uint64_t>(rows_of(w), kTileRows) * ceil_div<uint64_t>(w.cols, kTileCols) * tile_bytes(w.format);
 }
 
@@ -29,19 +32,38 @@ void for_each_matrix(const program::Program& program, const std::function<void(c
     if (const auto* l = std::get_if<program::Logits>(&step.op)) visit(l->table);
     if (const auto* p = std::get_if<program::Project>(&step.op))
       for (const program::Matrix& m : p->matrices) visit(m);
+    if (const auto* mix = std::get_if<program::MixExperts>(&step.op)) {
+      for (const program::Matrix& m : {mix->gate, mix->up, mix->down}) visit(m);
+      if (!mix->shared) continue;
+      for (const program::Matrix& m : {mix->shared->gate, mix->shared->up, mix->shared->down}) visit(m);
+    }
   }
 }
 
+// Weights that score experts: small, of any format, and read as f32 by every step.
+std::vector<bool> routing_weights(const program::Program& program) {
+  std::vector<bool> routes(program.weights.size());
+  for (const program::Step& step : program.steps)
+    if (const auto* mix = std::get_if<program::MixExperts>(&step.op)) {
+      routes[mix->router.matrix.weight] = true;
+      if (mix->shared && mix->shared->scale) routes[mix->shared->scale->weight] = true;
+    }
+  return routes;
+}
+
+Layout layout_of(bool packed, bool routes) { return routes ? Layout::kF32 : packed ? Layout::kTiles : Layout::kFile; }
+
 struct Offsets {
   std::vector<uint64_t> weights, exponents, vectors;
-  Layout layout;
+  cuda::Layout layout;
 };
 Offsets place(const program::Program& program, const std::vector<bool>& packed) {
   Offsets o;
+  const std::vector<bool> routes = routing_weights(program);
   for (size_t i = 0; i < program.weights.size(); ++i)
-    o.weights.push_back(o.layout.add(device_bytes(program.weights[i], packed[i]), 1));
+    o.weights.push_back(o.layout.add(device_bytes(program.weights[i], layout_of(packed[i], routes[i])), 1));
   for (const program::Weight& w : program.weights)
-    o.exponents.push_back(o.layout.add(w.slices == 1 ? round_up<uint64_t>(w.rows, kTileRows) : 0, 1));
+    o.exponents.push_back(o.layout.add(round_up<uint64_t>(rows_of(w), kTileRows), 1));
   for (const program::Vector& v : program.vectors) o.vectors.push_back(o.layout.add(v.values.size(), sizeof(float)));
   return o;
 }
@@ -67,9 +89,12 @@ class Uploader {
     return u;
   }
 
-  /// Into the file's layout at `to`, or packed.
-  Result<void> upload(const program::Weight& w, bool packed, uint8_t* to, const std::function<void(uint64_t)>& moved) {
-    const uint64_t unit = packed ? kTileRows * w.row_bytes() : kPlainUnit;
+  /// To `to`, in the layout wanted.
+  Result<void> upload(const program::Weight& w, Layout layout, uint8_t* to,
+                      const std::function<void(uint64_t)>& moved) {
+    const uint64_t unit = layout == Layout::kTiles ? kTileRows * w.row_bytes()
+                          : layout == Layout::kF32 ? w.row_bytes()
+                                                   : kPlainUnit;
     if (unit > kSlabBytes) return unsupported("{}: rows of {} bytes are too long to upload", w.name, w.row_bytes());
     const uint64_t share = std::min(kSlabBytes / unit, kMostUnits) * unit;
     for (uint64_t at = 0; at < w.bytes; at += share) {
@@ -78,13 +103,19 @@ class Uploader {
       copy_in_parallel(slab.host.as(), w.data + at, bytes);
       // What travelled meanwhile was the other slab; this one is free since the wait before that.
       HC_TRY(check_cuda(cudaStreamSynchronize(stream_), "uploading weights"));
-      uint8_t* target = packed ? slab.device.as() : to + at;
+      uint8_t* target = layout != Layout::kFile ? slab.device.as() : to + at;
       HC_TRY(check_cuda(cudaMemcpyAsync(target, slab.host.as(), bytes, cudaMemcpyHostToDevice, stream_),
                         fmt::format("uploading {} bytes of {}", bytes, w.name)));
-      if (packed)
-        HC_TRY(check_cuda(
-            launch_pack(w.format, target, uint32_t(bytes / w.row_bytes()), w.cols, to, uint32_t(at / unit), stream_),
-            fmt::format("packing {}", w.name)));
+      const auto rows = uint32_t(bytes / w.row_bytes());
+      if (layout == Layout::kTiles)
+        HC_TRY(check_cuda(launch_pack(w.format, target, rows, w.cols, to, uint32_t(at / unit), stream_),
+                          fmt::format("packing {}", w.name)));
+      if (layout == Layout::kF32) {
+        const DeviceMatrix part{
+            .data = target, .format = w.format, .rows = rows, .cols = w.cols, .row_bytes = w.row_bytes()};
+        const Rows out{reinterpret_cast<float*>(to) + at / unit * w.cols, w.cols};
+        HC_TRY(check_cuda(launch_embed(part, nullptr, rows, out, 1, stream_), fmt::format("unpacking {}", w.name)));
+      }
       moved(bytes);
     }
     return {};
@@ -105,7 +136,11 @@ class Uploader {
 
 std::vector<bool> packed_weights(const program::Program& program) {
   std::vector<bool> packed;
-  for (const program::Weight& w : program.weights) packed.push_back(has_packed_tiles(w.format) && w.slices == 1);
+  const std::vector<bool> routes = routing_weights(program);
+  for (size_t i = 0; i < program.weights.size(); ++i) {
+    const program::Weight& w = program.weights[i];
+    packed.push_back(has_packed_tiles(w.format) && !routes[i] && (w.slices == 1 || w.rows % kTileRows == 0));
+  }
   for_each_matrix(program, [&](const program::Matrix& m) {
     if (m.first_row % kTileRows != 0) packed[m.weight] = false;
   });
@@ -122,6 +157,7 @@ Result<Weights> Weights::load(const program::Program& program, const CompileOpti
   Weights w;
   w.program_ = &program;
   w.packed_ = packed_weights(program);
+  w.routes_ = routing_weights(program);
   Offsets o = place(program, w.packed_);
   w.weights_ = std::move(o.weights);
   w.exponents_ = std::move(o.exponents);
@@ -137,13 +173,13 @@ Result<Weights> Weights::load(const program::Program& program, const CompileOpti
   for (const program::Weight& weight : program.weights) total += weight.bytes;
   HC_ASSIGN(Uploader uploader, Uploader::make(stream));
   for (size_t i = 0; i < program.weights.size(); ++i)
-    HC_TRY(uploader.upload(program.weights[i], w.packed_[i], w.memory_.as(w.weights_[i]), [&](uint64_t bytes) {
-      done += bytes;
-      if (options.progress) options.progress(done, total);
-    }));
+    HC_TRY(uploader.upload(program.weights[i], layout_of(w.packed_[i], w.routes_[i]), w.memory_.as(w.weights_[i]),
+                           [&](uint64_t bytes) {
+                             done += bytes;
+                             if (options.progress) options.progress(done, total);
+                           }));
   for (size_t i = 0; i < program.weights.size(); ++i) {
-    if (program.weights[i].slices != 1) continue;
-    const DeviceMatrix whole = w.matrix({uint32_t(i), 0, program.weights[i].rows});
+    const DeviceMatrix whole = w.matrix({uint32_t(i), 0, uint32_t(rows_of(program.weights[i]))});
     HC_TRY(check_cuda(launch_row_exponents(whole, w.memory_.as<int8_t>(w.exponents_[i]), stream),
                       "scaling the rows of " + program.weights[i].name));
   }
@@ -153,13 +189,20 @@ Result<Weights> Weights::load(const program::Program& program, const CompileOpti
 
 DeviceMatrix Weights::matrix(const program::Matrix& m) const {
   const program::Weight& w = program_->weight(m);
+  const bool routes = routes_[m.weight];
   return {.data = memory_.as(weights_[m.weight]),
-          .format = w.format,
+          .format = routes ? quant::Format::kF32 : w.format,
           .packed = packed_[m.weight],
           .first_row = m.first_row,
           .rows = m.rows,
           .cols = w.cols,
-          .row_bytes = w.row_bytes()};
+          .row_bytes = routes ? w.cols * sizeof(float) : w.row_bytes(),
+          .slice_rows = w.rows};
+}
+
+uint64_t Weights::slice_bytes(const program::Matrix& m) const {
+  const program::Weight& w = program_->weight(m);
+  return uint64_t{w.rows} / kTileRows * ceil_div<uint64_t>(w.cols, kTileCols) * tile_bytes(w.format);
 }
 
 const uint8_t* Weights::tiles(const program::Matrix& m) const {

@@ -1,5 +1,5 @@
-// The weights of a program in device memory, each in one layout: packed tiles where the format has them, else the
-// file's. Also the program's small vectors.
+// The weights of a program in device memory, each in one layout: packed tiles where the format has them, f32 for what
+// routes a mixture, else the file's. Also the program's small vectors.
 #pragma once
 
 #include "backend/backend.h"
@@ -10,7 +10,8 @@
 
 namespace honeycrisp::backend::cuda {
 
-/// Whether weight `id` can be kept as packed tiles: its format has them, and every use begins at a whole tile of rows.
+/// Whether weight `id` can be kept as packed tiles: its format has them, every use begins at a whole tile of rows, as
+/// does every expert, and it routes no mixture.
 std::vector<bool> packed_weights(const program::Program& program);
 
 class Weights {
@@ -20,7 +21,14 @@ class Weights {
   /// Streams all weights to the device and repacks them there. Errors: out of memory, with sizes; a failed copy.
   static Result<Weights> load(const program::Program& program, const CompileOptions& options, Stream stream);
 
+  /// Of a mixture's experts: the first one's rows.
   DeviceMatrix matrix(const program::Matrix& m) const;
+  /// A matrix that routes a mixture: [rows][cols].
+  const float* router(const program::Matrix& m) const {
+    return memory_.as<float>(weights_[m.weight]) + uint64_t{m.first_row} * program_->weight(m).cols;
+  }
+  /// Bytes from one expert's tiles to the next.
+  uint64_t slice_bytes(const program::Matrix& m) const;
   /// Tiles of a packed matrix, from its first row on.
   const uint8_t* tiles(const program::Matrix& m) const;
   /// Exponents of its rows for products in halves (kernels/halves.cuh).
@@ -34,7 +42,7 @@ class Weights {
 
  private:
   const program::Program* program_ = nullptr;
-  std::vector<bool> packed_;
+  std::vector<bool> packed_, routes_;
   std::vector<uint64_t> weights_, exponents_, vectors_;  // offsets in memory_
   Memory memory_;
 };

@@ -145,17 +145,18 @@ __device__ __forceinline__ void finish_head(const AttendArgs& a, uint32_t row, u
   write_output(a, row, head, d, fmaf(weight, value, 0.0f) * (1 / sum));
 }
 
-// Block (chunk, KV head, row): scores by a thread per position, then values by threads over (part of the chunk, two
-// elements of the head). Shared: queries [group][key_dim], scores [group][256], sums of the parts
-// [parts][group][value_dim].
+// Block (chunk, KV head and group of its query heads, row): scores by a thread per position, then values by threads
+// over (part of the chunk, two elements of the head). `together`: query heads of a group, at most kHeadGroup; no bit
+// depends on it. Shared: queries [group][key_dim], scores [group][256], sums of the parts [parts][group][value_dim].
 template <uint8_t kType>
-__global__ void __launch_bounds__(kThreads, 2) attend_chunk(const __grid_constant__ AttendArgs a) {
+__global__ void __launch_bounds__(kThreads, 2) attend_chunk(const __grid_constant__ AttendArgs a, uint32_t together) {
   extern __shared__ __align__(16) float shared[];
   __shared__ uint8_t* pages[kChunk / kPage];
   __shared__ float2 whole[kHeadGroup];  // largest score and sum of each query head
   let_next_begin();
-  const uint32_t chunk = blockIdx.x, kv_head = blockIdx.y, row = a.first_row + blockIdx.z;
   const CacheView& c = a.cache;
+  const uint32_t heads_per_kv = a.n_heads / c.n_kv_heads, groups = (heads_per_kv + together - 1) / together;
+  const uint32_t chunk = blockIdx.x, kv_head = blockIdx.y / groups, row = a.first_row + blockIdx.z;
   const Visible visible = visible_part(a.positions[row], a.window, chunk);
   if (visible.begin >= visible.end) {
     wait_for_previous();  // completion is transitive only if every block waits
@@ -165,7 +166,7 @@ __global__ void __launch_bounds__(kThreads, 2) attend_chunk(const __grid_constan
   if (threadIdx.x < kChunk / kPage && threadIdx.x >= visible.begin / kPage && threadIdx.x * kPage < visible.end)
     pages[threadIdx.x] = head_in_page(c, table[threadIdx.x], kv_head);
   wait_for_previous();
-  const uint32_t heads_per_kv = a.n_heads / c.n_kv_heads, j = threadIdx.x;
+  const uint32_t j = threadIdx.x;
   const bool seen = j >= visible.begin && j < visible.end;
   const float scale = score_scale(a, a.positions[row]);
   float* queries = shared;
@@ -175,100 +176,98 @@ __global__ void __launch_bounds__(kThreads, 2) attend_chunk(const __grid_constan
   const uint32_t lanes = value_lanes(c.value_dim), parts = kThreads / lanes, part = threadIdx.x / lanes;
   const uint32_t part_begin = part + (visible.begin > part ? (visible.begin - part + parts - 1) / parts * parts : 0);
 
-  for (uint32_t group = 0; group < heads_per_kv; group += kHeadGroup) {
-    const uint32_t n = min(uint32_t(kHeadGroup), heads_per_kv - group), head0 = kv_head * heads_per_kv + group;
-    const float* q = a.queries + (size_t(row) * a.n_heads + head0) * c.key_dim;
-    for (uint32_t i = threadIdx.x; i < n * c.key_dim; i += kThreads) queries[i] = q[i];
-    __syncthreads();
+  const uint32_t group = blockIdx.y % groups * together;
+  const uint32_t n = min(together, heads_per_kv - group), head0 = kv_head * heads_per_kv + group;
+  const float* q = a.queries + (size_t(row) * a.n_heads + head0) * c.key_dim;
+  for (uint32_t i = threadIdx.x; i < n * c.key_dim; i += kThreads) queries[i] = q[i];
+  __syncthreads();
 
-    float score[kHeadGroup] = {};
-    if (seen) {
-      uint8_t* keys = pages[j / kPage];
-      for (uint32_t d0 = 0; d0 < c.key_dim; d0 += 8 * kKeyLoads) {
-        float key[kKeyLoads][8];
+  float score[kHeadGroup] = {};
+  if (seen) {
+    uint8_t* keys = pages[j / kPage];
+    for (uint32_t d0 = 0; d0 < c.key_dim; d0 += 8 * kKeyLoads) {
+      float key[kKeyLoads][8];
 #pragma unroll
-        for (int u = 0; u < kKeyLoads; ++u)  // all on their way before the first is used
-          if (d0 + 8 * u < c.key_dim) load8<kType>(keys, c.key_dim, j % kPage, d0 + 8 * u, key[u]);
+      for (int u = 0; u < kKeyLoads; ++u)  // all on their way before the first is used
+        if (d0 + 8 * u < c.key_dim) load8<kType>(keys, c.key_dim, j % kPage, d0 + 8 * u, key[u]);
 #pragma unroll
-        for (int u = 0; u < kKeyLoads; ++u) {
-          if (d0 + 8 * u >= c.key_dim) break;
+      for (int u = 0; u < kKeyLoads; ++u) {
+        if (d0 + 8 * u >= c.key_dim) break;
+#pragma unroll
+        for (int h = 0; h < kHeadGroup; ++h) {
+          if (h >= n) break;
+          const float4* q4 = reinterpret_cast<const float4*>(queries + h * c.key_dim + d0 + 8 * u);
+          const float4 q0 = q4[0], q1 = q4[1];
+          const float query[8] = {q0.x, q0.y, q0.z, q0.w, q1.x, q1.y, q1.z, q1.w};
+#pragma unroll
+          for (int i = 0; i < 8; ++i) score[h] = fmaf(query[i], key[u][i], score[h]);
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int h = 0; h < kHeadGroup; ++h)
+    if (h < n) scores[h * kChunk + j] = seen ? softcap(a.softcap, score[h] * scale) : -INFINITY;
+  __syncthreads();
+
+  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (warp < n) {  // a warp per query head: kWarps >= kHeadGroup
+    float* s = scores + warp * kChunk;
+    float largest = -INFINITY, sum = 0;
+    for (uint32_t i = lane; i < kChunk; i += 32) largest = fmaxf(largest, s[i]);
+    largest = warp_max(largest);
+    for (uint32_t i = lane; i < kChunk; i += 32) {
+      s[i] = expf(s[i] - largest);
+      sum += s[i];
+    }
+    sum = warp_sum(sum);
+    float* out =
+        a.partials + ((size_t(blockIdx.z) * a.n_heads + head0 + warp) * a.n_chunks + chunk) * (c.value_dim + 2);
+    if (lane == 0) {
+      whole[warp] = {largest, sum};
+      out[c.value_dim] = largest;
+      out[c.value_dim + 1] = sum;
+    }
+  }
+  __syncthreads();
+
+  if (part < parts) {
+    for (uint32_t d = threadIdx.x % lanes * 2; d < c.value_dim; d += lanes * 2) {
+      float2 acc[kHeadGroup] = {};
+      for (uint32_t i0 = part_begin; i0 < visible.end; i0 += parts * kValueLoads) {
+        float2 value[kValueLoads];
+#pragma unroll
+        for (int u = 0; u < kValueLoads; ++u) {
+          const uint32_t i = min(i0 + u * parts, visible.end - 1);  // repeated past the end, and not used
+          value[u] = load2<kType>(pages[i / kPage] + c.value_offset, c.value_dim, i % kPage, d);
+        }
+#pragma unroll
+        for (int u = 0; u < kValueLoads; ++u) {
+          const uint32_t i = i0 + u * parts;
+          if (i >= visible.end) break;
 #pragma unroll
           for (int h = 0; h < kHeadGroup; ++h) {
             if (h >= n) break;
-            const float4* q4 = reinterpret_cast<const float4*>(queries + h * c.key_dim + d0 + 8 * u);
-            const float4 q0 = q4[0], q1 = q4[1];
-            const float query[8] = {q0.x, q0.y, q0.z, q0.w, q1.x, q1.y, q1.z, q1.w};
-#pragma unroll
-            for (int i = 0; i < 8; ++i) score[h] = fmaf(query[i], key[u][i], score[h]);
+            const float weight = scores[h * kChunk + i];
+            acc[h] = {fmaf(weight, value[u].x, acc[h].x), fmaf(weight, value[u].y, acc[h].y)};
           }
         }
       }
+#pragma unroll
+      for (int h = 0; h < kHeadGroup; ++h)
+        if (h < n) *reinterpret_cast<float2*>(sums + (part * kHeadGroup + h) * c.value_dim + d) = acc[h];
     }
-#pragma unroll
-    for (int h = 0; h < kHeadGroup; ++h)
-      if (h < n) scores[h * kChunk + j] = seen ? softcap(a.softcap, score[h] * scale) : -INFINITY;
-    __syncthreads();
-
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (warp < n) {  // a warp per query head: kWarps >= kHeadGroup
-      float* s = scores + warp * kChunk;
-      float largest = -INFINITY, sum = 0;
-      for (uint32_t i = lane; i < kChunk; i += 32) largest = fmaxf(largest, s[i]);
-      largest = warp_max(largest);
-      for (uint32_t i = lane; i < kChunk; i += 32) {
-        s[i] = expf(s[i] - largest);
-        sum += s[i];
-      }
-      sum = warp_sum(sum);
-      float* out =
-          a.partials + ((size_t(blockIdx.z) * a.n_heads + head0 + warp) * a.n_chunks + chunk) * (c.value_dim + 2);
-      if (lane == 0) {
-        whole[warp] = {largest, sum};
-        out[c.value_dim] = largest;
-        out[c.value_dim + 1] = sum;
-      }
+  }
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < n * c.value_dim; i += kThreads) {
+    const uint32_t h = i / c.value_dim, d = i % c.value_dim;
+    float total = sums[h * c.value_dim + d];
+    for (uint32_t p = 1; p < parts; ++p) total += sums[(p * kHeadGroup + h) * c.value_dim + d];
+    if (a.n_chunks == 1) {
+      finish_head(a, row, head0 + h, d, total, whole[h]);
+      continue;
     }
-    __syncthreads();
-
-    if (part < parts) {
-      for (uint32_t d = threadIdx.x % lanes * 2; d < c.value_dim; d += lanes * 2) {
-        float2 acc[kHeadGroup] = {};
-        for (uint32_t i0 = part_begin; i0 < visible.end; i0 += parts * kValueLoads) {
-          float2 value[kValueLoads];
-#pragma unroll
-          for (int u = 0; u < kValueLoads; ++u) {
-            const uint32_t i = min(i0 + u * parts, visible.end - 1);  // repeated past the end, and not used
-            value[u] = load2<kType>(pages[i / kPage] + c.value_offset, c.value_dim, i % kPage, d);
-          }
-#pragma unroll
-          for (int u = 0; u < kValueLoads; ++u) {
-            const uint32_t i = i0 + u * parts;
-            if (i >= visible.end) break;
-#pragma unroll
-            for (int h = 0; h < kHeadGroup; ++h) {
-              if (h >= n) break;
-              const float weight = scores[h * kChunk + i];
-              acc[h] = {fmaf(weight, value[u].x, acc[h].x), fmaf(weight, value[u].y, acc[h].y)};
-            }
-          }
-        }
-#pragma unroll
-        for (int h = 0; h < kHeadGroup; ++h)
-          if (h < n) *reinterpret_cast<float2*>(sums + (part * kHeadGroup + h) * c.value_dim + d) = acc[h];
-      }
-    }
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < n * c.value_dim; i += kThreads) {
-      const uint32_t h = i / c.value_dim, d = i % c.value_dim;
-      float total = sums[h * c.value_dim + d];
-      for (uint32_t p = 1; p < parts; ++p) total += sums[(p * kHeadGroup + h) * c.value_dim + d];
-      if (a.n_chunks == 1) {
-        finish_head(a, row, head0 + h, d, total, whole[h]);
-        continue;
-      }
-      a.partials[((size_t(blockIdx.z) * a.n_heads + head0 + h) * a.n_chunks + chunk) * (c.value_dim + 2) + d] = total;
-    }
-    __syncthreads();
+    a.partials[((size_t(blockIdx.z) * a.n_heads + head0 + h) * a.n_chunks + chunk) * (c.value_dim + 2) + d] = total;
   }
 }
 
@@ -280,8 +279,15 @@ size_t chunk_shared_bytes(const AttendArgs& a) {
 
 template <uint8_t kType>
 int launch_chunks(const AttendArgs& a, Stream stream) {
-  return launch(attend_chunk<kType>, dim3(a.n_chunks, a.cache.n_kv_heads, a.n_rows), kThreads, chunk_shared_bytes(a),
-                stream, a);
+  constexpr uint32_t kEnoughBlocks = 128;  // fewer leave multiprocessors idle: then heads share less
+  const uint32_t heads_per_kv = a.n_heads / a.cache.n_kv_heads;
+  const auto blocks = [&](uint32_t together) {
+    return a.cache.n_kv_heads * ((heads_per_kv + together - 1) / together);
+  };
+  uint32_t together = kHeadGroup;
+  while (together > 1 && uint64_t{blocks(together)} * a.n_chunks * a.n_rows < kEnoughBlocks) together /= 2;
+  return launch(attend_chunk<kType>, dim3(a.n_chunks, blocks(together), a.n_rows), kThreads, chunk_shared_bytes(a),
+                stream, a, together);
 }
 
 }  // namespace

@@ -121,8 +121,8 @@ __device__ __forceinline__ void bring(const Section& section, uint32_t dim, uint
   if constexpr (kType == kF16) asm volatile("cp.async.commit_group;");
 }
 
-// Values in shared memory that are no numbers or infinite, [positions][value_stride]: 0 · Inf would reach rows that do not
-// see them. They are bf16 (kSplit) or f16.
+// Values in shared memory that are no numbers or infinite, [positions][value_stride]: 0 · Inf would reach rows that do
+// not see them. They are bf16 (kSplit) or f16.
 template <bool kSplit>
 __device__ __forceinline__ bool is_finite(uint16_t v) {
   constexpr uint16_t kExponent = kSplit ? 0x7f80 : 0x7c00;

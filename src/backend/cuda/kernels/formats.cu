@@ -83,6 +83,29 @@ __global__ void __launch_bounds__(kThreads) plain_mat_vec(DeviceMatrix m, const 
   }
 }
 
+// The same for pairs of a mixture: each has its own expert and reads its weights alone.
+template <Format F>
+__global__ void __launch_bounds__(kThreads)
+    plain_expert_mat_vec(DeviceMatrix m, const float* x, Pairs pairs, Rows products) {
+  wait_for_previous();
+  const uint32_t row = blockIdx.x * (kThreads / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= m.rows) return;
+  for (uint32_t pair = blockIdx.y; pair < pairs.n; pair += gridDim.y) {
+    const float* xi = x + size_t(pairs.per_row != 0 ? pair / pairs.per_row : pair) * m.cols;
+    const uint32_t expert_row = pairs.experts[pair] * m.slice_rows + row;
+    float sum = 0;
+    for (uint32_t o = lane; 8 * o < m.cols; o += 32) {
+      float v[8];
+      read_octet<F, false>(m, expert_row, o, v);
+#pragma unroll
+      for (uint32_t k = 0; k < 8; ++k)
+        if (8 * o + k < m.cols) sum = fmaf(v[k], xi[8 * o + k], sum);
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) products.data[size_t(pair) * products.stride + row] = sum;
+  }
+}
+
 // ---- packing: the 16-bit word `at` of a tile, from the file's blocks; zero where the weight has no row or column
 
 struct PackSource {
@@ -234,16 +257,20 @@ __global__ void __launch_bounds__(kThreads) row_exponents(DeviceMatrix m, int8_t
     }
   }
   largest = warp_max(largest);
-  if (lane == 0) exponents[row] = int8_t(exponent_for(largest, kLargestRowExponent));
+  if (lane == 0) exponents[row] = int8_t(exponent_for(largest, -kLargestRowExponent, kLargestRowExponent));
 }
 
-// Block (tile of columns, tile of rows): a thread makes eight columns of the rows g and g + 8.
+// Block (tile of columns, tile of rows, expert): a thread makes eight columns of the rows g and g + 8.
 template <Format F, bool kPacked>
 __global__ void __launch_bounds__(kThreads)
-    make_half_tiles(DeviceMatrix m, const int8_t* exponents, uint8_t* tiles, int8_t* tile_exponents) {
+    make_half_tiles(DeviceMatrix m, const int8_t* exponents, uint32_t parts, uint8_t* tiles, int8_t* tile_exponents) {
   wait_for_previous();
-  const uint32_t o = threadIdx.x % 32, g = threadIdx.x / 32;
-  uint32_t words[2][2][2];  // [lane t][elements 0 1, elements 2 3][row]
+  const uint32_t o = threadIdx.x % 32, g = threadIdx.x / 32, slice = blockIdx.z;
+  m.first_row += slice * m.slice_rows;
+  exponents += size_t(slice) * m.slice_rows;
+  tiles += size_t(slice) * gridDim.y * gridDim.x * parts * tile_bytes(kHalfTiles);
+  tile_exponents += size_t(slice) * gridDim.y * kTileRows;
+  uint32_t words[2][2][2][2];  // [high, low][lane t][elements 0 1, elements 2 3][row]
 #pragma unroll
   for (uint32_t r8 = 0; r8 < 2; ++r8) {
     float v[8] = {};
@@ -254,12 +281,22 @@ __global__ void __launch_bounds__(kThreads)
     const float factor = power_of_two(exponent);
     if (blockIdx.x == 0 && o == 0) tile_exponents[row] = int8_t(exponent);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) words[i / 2][i % 2][r8] = pack_halves(v[2 * i] * factor, v[2 * i + 1] * factor);
+    for (int i = 0; i < 4; ++i) {
+      const float v0 = v[2 * i] * factor, v1 = v[2 * i + 1] * factor;
+      const uint32_t high = pack_halves(v0, v1);
+      words[0][i / 2][i % 2][r8] = high;
+      words[1][i / 2][i % 2][r8] = pack_halves(v0 - halves(high).x, v1 - halves(high).y);
+    }
   }
-  auto* to = reinterpret_cast<uint4*>(tiles + (size_t(blockIdx.y) * gridDim.x + blockIdx.x) * tile_bytes(kHalfTiles)) +
-             o / 2 * 32 + g * 4 + o % 2 * 2;
 #pragma unroll
-  for (int t = 0; t < 2; ++t) to[t] = {words[t][0][0], words[t][0][1], words[t][1][0], words[t][1][1]};
+  for (uint32_t part = 0; part < 2; ++part) {
+    if (part == parts) break;
+    const size_t tile = (size_t(blockIdx.y) * parts + part) * gridDim.x + blockIdx.x;
+    auto* to = reinterpret_cast<uint4*>(tiles + tile * tile_bytes(kHalfTiles)) + o / 2 * 32 + g * 4 + o % 2 * 2;
+#pragma unroll
+    for (int t = 0; t < 2; ++t)
+      to[t] = {words[part][t][0][0], words[part][t][0][1], words[part][t][1][0], words[part][t][1][1]};
+  }
 }
 
 int launch_unpack(const UnpackArgs& a, Stream stream) {
@@ -325,6 +362,17 @@ int launch_plain_mat_vec(const DeviceMatrix& m, const float* x, uint32_t n, Rows
   return cudaErrorInvalidValue;
 }
 
+int launch_plain_expert_mat_vec(const DeviceMatrix& m, const float* x, Pairs pairs, Rows products, Stream stream) {
+  const dim3 grid((m.rows + kThreads / 32 - 1) / (kThreads / 32), min(pairs.n, 65535u));
+  switch (m.format) {
+#define HC_X(e, id, name, elements, bytes) \
+  case Format::e: return launch(plain_expert_mat_vec<Format::e>, grid, kThreads, 0, stream, m, x, pairs, products);
+    HC_FORMATS(HC_X)
+#undef HC_X
+  }
+  return cudaErrorInvalidValue;
+}
+
 int launch_pack(quant::Format format, const uint8_t* source, uint32_t rows, uint32_t cols, uint8_t* tiles,
                 uint32_t row_tile, Stream stream) {
   const dim3 grid((tile_bytes(format) / 2 + kThreads - 1) / kThreads, (cols + kTileCols - 1) / kTileCols,
@@ -347,11 +395,12 @@ int launch_row_exponents(const DeviceMatrix& m, int8_t* exponents, Stream stream
   });
 }
 
-int launch_half_tiles(const DeviceMatrix& m, const int8_t* exponents, uint8_t* tiles, int8_t* tile_exponents,
-                      Stream stream) {
-  const dim3 grid((m.cols + kTileCols - 1) / kTileCols, (m.rows + kTileRows - 1) / kTileRows);
+int launch_half_tiles(const DeviceMatrix& m, const int8_t* exponents, uint32_t n_slices, bool two_halves,
+                      uint8_t* tiles, int8_t* tile_exponents, Stream stream) {
+  const dim3 grid((m.cols + kTileCols - 1) / kTileCols, (m.rows + kTileRows - 1) / kTileRows, n_slices);
   return for_format(m, [&]<Format F, bool kPacked>() -> int {
-    return launch(make_half_tiles<F, kPacked>, grid, kThreads, 0, stream, m, exponents, tiles, tile_exponents);
+    return launch(make_half_tiles<F, kPacked>, grid, kThreads, 0, stream, m, exponents, two_halves ? 2u : 1u, tiles,
+                  tile_exponents);
   });
 }
 

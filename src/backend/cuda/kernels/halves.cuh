@@ -24,10 +24,10 @@ struct RowFactors {
 };
 __device__ __forceinline__ float power_of_two(int exponent) { return __int_as_float((127 + exponent) << 23); }
 /// What brings a row's largest value to 2^13..2^14: scales and what they are multiplied with stay finite.
-__device__ __forceinline__ int exponent_for(float largest, int most) {
+__device__ __forceinline__ int exponent_for(float largest, int least, int most) {
   constexpr int kTarget = 13;
   if (!(largest > 0 && largest < INFINITY)) return 0;
-  return max(-most, min(most, kTarget - ilogbf(largest)));
+  return max(least, min(most, kTarget - ilogbf(largest)));
 }
 __device__ __forceinline__ RowFactors row_factors(const int8_t* exponents, int lane) {
   RowFactors f;
@@ -88,9 +88,20 @@ struct WeightLoad {
   }
 };
 
-/// Registers of a load unit, and its fragments. kSteps: groups of 64 columns in a unit; 4 / kSteps units make a tile.
+/// Registers of a load unit, and its fragments: weights rounded to f16, or (kLow) what that leaves of them, as f16
+/// again. kSteps: groups of 64 columns in a unit; 4 / kSteps units make a tile.
 template <Format F>
 struct Halves;
+
+/// Codes of block b of a pair in row g + 8 r8, in formats of four bits.
+__device__ __forceinline__ uint32_t code_word(const uint4& w, int b, int r8) {
+  return b == 0 ? (r8 == 0 ? w.x : w.y) : (r8 == 0 ? w.z : w.w);
+}
+/// What rounding to `high` left of codes · scale + offset.
+__device__ __forceinline__ __half2 low_part(__half2 codes, float scale, float offset, __half2 high) {
+  const float2 c = __half22float2(codes), h = __half22float2(high);
+  return __floats2half2_rn(fmaf(c.x, scale, offset) - h.x, fmaf(c.y, scale, offset) - h.y);
+}
 
 template <>
 struct Halves<Format::kQ4_0> {
@@ -103,8 +114,14 @@ struct Halves<Format::kQ4_0> {
 #pragma unroll
     for (int r8 = 0; r8 < 2; ++r8) s[r8] = WeightLoad::load<uint4>(tile + 2048 + lane / 4 * 32 + 16 * r8);
   }
-  __device__ __forceinline__ void prepare(const RowFactors&, int) {}
+  template <bool kLow>
+  __device__ __forceinline__ void prepare(const RowFactors&) {}
+  template <bool kLow>
   __device__ __forceinline__ void fragments(uint32_t (&a)[4][4], int q, const RowFactors& f, int) const {
+    const auto product = [](__half2 codes, __half2 scale) {
+      const __half2 high = __hmul2(codes, scale);
+      return as_word(kLow ? __hfma2(codes, scale, __hneg2(high)) : high);
+    };
     uint32_t scales[2];
 #pragma unroll
     for (int r8 = 0; r8 < 2; ++r8) {
@@ -115,13 +132,13 @@ struct Halves<Format::kQ4_0> {
     for (int b = 0; b < 2; ++b)
 #pragma unroll
       for (int r8 = 0; r8 < 2; ++r8) {
-        const uint32_t v = b == 0 ? (r8 == 0 ? w[q].x : w[q].y) : (r8 == 0 ? w[q].z : w[q].w);
+        const uint32_t v = code_word(w[q], b, r8);
         const __half2 scale = as_halves(b == 0 ? both_low(scales[r8]) : both_high(scales[r8]));
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const uint32_t codes = e == 0 ? v : v >> 8;
-          a[2 * b][2 * e + r8] = as_word(__hmul2(centred<8>(codes), scale));
-          a[2 * b + 1][2 * e + r8] = as_word(__hmul2(centred16<8>(codes), scale));
+          a[2 * b][2 * e + r8] = product(centred<8>(codes), scale);
+          a[2 * b + 1][2 * e + r8] = product(centred16<8>(codes), scale);
         }
       }
   }
@@ -139,7 +156,9 @@ struct Halves<Format::kQ8_0> {
 #pragma unroll
     for (int r8 = 0; r8 < 2; ++r8) s[r8] = WeightLoad::load<uint2>(tile + 4096 + lane / 4 * 32 + 16 * r8 + part * 8);
   }
-  __device__ __forceinline__ void prepare(const RowFactors&, int) {}
+  template <bool kLow>
+  __device__ __forceinline__ void prepare(const RowFactors&) {}
+  template <bool kLow>
   __device__ __forceinline__ void fragments(uint32_t (&a)[4][4], int q, const RowFactors& f, int) const {
 #pragma unroll
     for (int r8 = 0; r8 < 2; ++r8) {
@@ -154,10 +173,12 @@ struct Halves<Format::kQ8_0> {
         for (int high = 0; high < 2; ++high) {
           const uint32_t codes = high == 0 ? (r8 == 0 ? v.x : v.y) : (r8 == 0 ? v.z : v.w);
 #pragma unroll
-          for (int e = 0; e < 2; ++e)
-            a[2 * b + high][2 * e + r8] = as_word(
-                __hmul2(__hsub2(as_halves(__byte_perm(codes, 0x64646464, e == 0 ? 0x4140 : 0x4342)), twice(1024 + 128)),
-                        scale));
+          for (int e = 0; e < 2; ++e) {
+            const __half2 code =
+                __hsub2(as_halves(__byte_perm(codes, 0x64646464, e == 0 ? 0x4140 : 0x4342)), twice(1024 + 128));
+            const __half2 product = __hmul2(code, scale);
+            a[2 * b + high][2 * e + r8] = as_word(kLow ? __hfma2(code, scale, __hneg2(product)) : product);
+          }
         }
       }
     }
@@ -170,6 +191,7 @@ struct Halves<Format::kQ4_K> {
   uint4 w[4];
   uint32_t sm, sh, d[2];
   uint32_t scales[2][2];  // [row][block of the lane's pair]{scale, minus the centred minimum}
+  float2 exact[2][2];     // the same, where low parts are wanted
 
   __device__ __forceinline__ void load(const uint8_t* tile, int, int lane) {
 #pragma unroll
@@ -179,7 +201,8 @@ struct Halves<Format::kQ4_K> {
 #pragma unroll
     for (int r8 = 0; r8 < 2; ++r8) d[r8] = WeightLoad::load<uint32_t>(tile + 2240 + (lane / 4 + 8 * r8) * 4);
   }
-  __device__ __forceinline__ void prepare(const RowFactors& f, int) {
+  template <bool kLow>
+  __device__ __forceinline__ void prepare(const RowFactors& f) {
 #pragma unroll
     for (int r8 = 0; r8 < 2; ++r8) {
       const uint32_t fields = r8 == 0 ? sm & 0xffffff : (sm >> 24) | (sh << 8);
@@ -189,22 +212,32 @@ struct Halves<Format::kQ4_K> {
         const float scale = both.x * float(fields >> (12 * b) & 63);
         const float offset = both.y * float(fields >> (12 * b + 6) & 63) - 8 * scale;
         scales[r8][b] = pack_halves(scale * f.whole[r8], -(offset * f.whole[r8]));
+        if (kLow) exact[r8][b] = {scale * f.whole[r8], -(offset * f.whole[r8])};
       }
     }
   }
+  template <bool kLow>
   __device__ __forceinline__ void fragments(uint32_t (&a)[4][4], int q, const RowFactors&, int lane) const {
 #pragma unroll
     for (int b = 0; b < 2; ++b)
 #pragma unroll
       for (int r8 = 0; r8 < 2; ++r8) {
-        const uint32_t v = b == 0 ? (r8 == 0 ? w[q].x : w[q].y) : (r8 == 0 ? w[q].z : w[q].w);
+        const uint32_t v = code_word(w[q], b, r8);
         const uint32_t both = __shfl_sync(~0u, scales[r8][b], (lane & 28) | q);
         const __half2 scale = as_halves(both_low(both)), offset = as_halves(both_high(both));
+        float2 whole;
+        if (kLow)
+          whole = {__shfl_sync(~0u, exact[r8][b].x, (lane & 28) | q),
+                   __shfl_sync(~0u, exact[r8][b].y, (lane & 28) | q)};
+        const auto product = [&](__half2 c) {
+          const __half2 high = __hfma2(c, scale, offset);
+          return as_word(kLow ? low_part(c, whole.x, whole.y, high) : high);
+        };
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const uint32_t codes = e == 0 ? v : v >> 8;
-          a[2 * b][2 * e + r8] = as_word(__hfma2(centred<8>(codes), scale, offset));
-          a[2 * b + 1][2 * e + r8] = as_word(__hfma2(centred16<8>(codes), scale, offset));
+          a[2 * b][2 * e + r8] = product(centred<8>(codes));
+          a[2 * b + 1][2 * e + r8] = product(centred16<8>(codes));
         }
       }
   }
@@ -217,6 +250,7 @@ struct Halves<Format::kQ6_K> {
   uint2 h[4], sc;
   uint32_t d;
   uint32_t scales[2][2];  // [row][block of the lane's pair]{low 16 columns, high}
+  float2 exact[2][2];     // the same, where low parts are wanted
 
   __device__ __forceinline__ void load(const uint8_t* tile, int, int lane) {
 #pragma unroll
@@ -227,31 +261,43 @@ struct Halves<Format::kQ6_K> {
     d = WeightLoad::load<uint16_t>(tile + 3328 + lane / 4 * 2) |
         uint32_t(WeightLoad::load<uint16_t>(tile + 3328 + (lane / 4 + 8) * 2)) << 16;
   }
-  __device__ __forceinline__ void prepare(const RowFactors& f, int) {
+  template <bool kLow>
+  __device__ __forceinline__ void prepare(const RowFactors& f) {
 #pragma unroll
     for (int r8 = 0; r8 < 2; ++r8) {
       const uint32_t codes = r8 == 0 ? sc.x : sc.y;
       const float whole = (r8 == 0 ? halves(d).x : halves(d).y) * f.whole[r8];
 #pragma unroll
-      for (int b = 0; b < 2; ++b)
-        scales[r8][b] =
-            pack_halves(whole * float(int8_t(codes >> (16 * b))), whole * float(int8_t(codes >> (16 * b + 8))));
+      for (int b = 0; b < 2; ++b) {
+        const float2 both = {whole * float(int8_t(codes >> (16 * b))), whole * float(int8_t(codes >> (16 * b + 8)))};
+        scales[r8][b] = pack_halves(both.x, both.y);
+        if (kLow) exact[r8][b] = both;
+      }
     }
   }
+  template <bool kLow>
   __device__ __forceinline__ void fragments(uint32_t (&a)[4][4], int q, const RowFactors&, int lane) const {
 #pragma unroll
     for (int b = 0; b < 2; ++b)
 #pragma unroll
       for (int r8 = 0; r8 < 2; ++r8) {
-        const uint32_t v = b == 0 ? (r8 == 0 ? w[q].x : w[q].y) : (r8 == 0 ? w[q].z : w[q].w);
+        const uint32_t v = code_word(w[q], b, r8);
         const uint32_t bits = (b == 0 ? h[q].x : h[q].y) >> (2 * r8);
         const uint32_t both = __shfl_sync(~0u, scales[r8][b], (lane & 28) | q);
         const __half2 low = as_halves(both_low(both)), high = as_halves(both_high(both));
+        float2 whole;
+        if (kLow)
+          whole = {__shfl_sync(~0u, exact[r8][b].x, (lane & 28) | q),
+                   __shfl_sync(~0u, exact[r8][b].y, (lane & 28) | q)};
+        const auto product = [&](__half2 c, __half2 scale, float exact_scale) {
+          const __half2 rounded = __hmul2(c, scale);
+          return as_word(kLow ? low_part(c, exact_scale, 0, rounded) : rounded);
+        };
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const uint32_t codes = e == 0 ? v : v >> 8, top = bits >> (4 * e);
-          a[2 * b][2 * e + r8] = as_word(__hmul2(centred<32>(merged(codes, top << 4, 0x000f000f), 0x003f003f), low));
-          a[2 * b + 1][2 * e + r8] = as_word(__hmul2(centred16<32>(merged(codes, top, 0x00f000f0), 0x03f003f0), high));
+          a[2 * b][2 * e + r8] = product(centred<32>(merged(codes, top << 4, 0x000f000f), 0x003f003f), low, whole.x);
+          a[2 * b + 1][2 * e + r8] = product(centred16<32>(merged(codes, top, 0x00f000f0), 0x03f003f0), high, whole.y);
         }
       }
   }

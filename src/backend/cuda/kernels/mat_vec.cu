@@ -70,6 +70,13 @@ __device__ __forceinline__ Inputs<kRows> inputs_of(const MatVecArgs& a, uint32_t
   return in;
 }
 
+// The same of a pair of a mixture.
+__device__ __forceinline__ Inputs<1> input_of_pair(const MatVecArgs& a, uint32_t pair) {
+  const uint32_t row = a.pairs.per_row != 0 ? a.rows.index[pair / a.pairs.per_row] : pair;
+  return {{a.in.data + size_t(row) * a.in.stride},
+          reinterpret_cast<uintptr_t>(a.in.data) % sizeof(float4) == 0 && a.in.stride % 4 == 0};
+}
+
 // Elements k..k+3 and k+16..k+19; zero beyond cols.
 __device__ __forceinline__ void load8(const float* x, uint32_t k, uint32_t cols, bool aligned, float (&v)[8]) {
 #pragma unroll
@@ -120,7 +127,7 @@ __device__ void measure_rows(const MatVecArgs& a, const Inputs<kRows>& in, RowSc
     const float2 both = lane < kWarps ? shared[warp * kWarps + lane] : float2{0, 0};
     const float sum = warp_sum(both.x), most = warp_max(both.y);
     int exponent = most > 0 && most < INFINITY ? kLargestExponent - ilogbf(most) : 0;
-    exponent = max(-100, min(100, exponent));
+    exponent = max(-118, min(100, exponent));  // whatever f32 holds; both powers are normal
     const float rms = a.input_norm.present ? 1 / sqrtf(sum / float(a.cols) + a.input_norm.eps) : 1.0f;
     if (lane == 0) scales[warp] = {ldexpf(1, exponent), rms * ldexpf(1, -exponent)};
   }
@@ -196,13 +203,15 @@ template <Format F>
 struct Cursor {
   const MatVecArgs& a;
   uint32_t first_tile;  // of the pass, in all parts together
+  uint32_t expert;      // 0 without a mixture
   int k_per_row, k_tiles, tile0;
   int row, k;
   const uint8_t* row_tiles;
 
   __device__ __forceinline__ void begin_row() {
     const TilePlace p = place_of(a.ending, first_tile + uint32_t(row));
-    row_tiles = a.tiles[p.part] + (size_t(p.row_tile) * k_per_row + tile0) * tile_bytes(F);
+    row_tiles =
+        a.tiles[p.part] + expert * a.slice_bytes[p.part] + (size_t(p.row_tile) * k_per_row + tile0) * tile_bytes(F);
   }
   __device__ __forceinline__ const uint8_t* tile() const { return row_tiles + size_t(k) * tile_bytes(F); }
   /// Steps on; `more`: whether the run goes on, so that a row is not looked up past its end.
@@ -237,8 +246,20 @@ __device__ __forceinline__ float add_partials(const float* partials, int row, in
   return sum;
 }
 
-template <int kRows>
-__device__ void end_rows(const MatVecArgs& a, uint32_t first, const RowScale* scales, const float* totals,
+// What a block works on. Without a mixture: rows [first, first + kRows) of the list; else one pair, which is `first`.
+struct BlockPlace {
+  uint32_t first, expert, block, n_blocks;
+};
+template <bool kMixture, int kRows>
+__device__ __forceinline__ BlockPlace place_of_block(const MatVecArgs& a) {
+  if constexpr (!kMixture) return {blockIdx.y * kRows, 0, blockIdx.x, gridDim.x};
+  const uint32_t pair = blockIdx.x / a.n_blocks;
+  wait_for_previous();  // the choice of experts
+  return {pair, a.pairs.experts[pair], blockIdx.x % a.n_blocks, a.n_blocks};
+}
+
+template <bool kMixture, int kRows>
+__device__ void end_rows(const MatVecArgs& a, const BlockPlace& at_block, const RowScale* scales, const float* totals,
                          uint32_t first_tile, int n_row_tiles) {
   const EndingArgs& e = a.ending;
   const bool pairs = e.kind == EndingKind::kGate;
@@ -247,19 +268,23 @@ __device__ void end_rows(const MatVecArgs& a, uint32_t first, const RowScale* sc
   for (int i = threadIdx.x; i < n_row_tiles / step * kOutputs; i += kThreads) {
     const int tile = i / kOutputs * step, o = i % kOutputs, batch_row = o % kRows;
     const TilePlace p = place_of(e, first_tile + uint32_t(tile));
-    const uint32_t r = p.row_tile * kTileRows + uint32_t(o / kRows), at = first + uint32_t(batch_row);
-    if (r >= e.rows[p.part] || at >= a.rows.n) continue;
+    const uint32_t r = p.row_tile * kTileRows + uint32_t(o / kRows), at = at_block.first + uint32_t(batch_row);
+    if (r >= e.rows[p.part] || (!kMixture && at >= a.rows.n)) continue;
+    const size_t bias_at = size_t(at_block.expert) * e.rows[p.part] + r;
     float y = totals[tile * kOutputs + o] * scales[batch_row].after, other = 0;
-    if (e.bias[p.part] != nullptr) y += e.bias[p.part][r];
+    if (e.bias[p.part] != nullptr) y += e.bias[p.part][bias_at];
     if (pairs) {
       other = totals[(tile + 1) * kOutputs + o] * scales[batch_row].after;
-      if (e.bias[1] != nullptr) other += e.bias[1][r];
+      if (e.bias[1] != nullptr) other += e.bias[1][bias_at];
     }
-    finish(e, p.part, r, a.rows.index[at], a.rows.dest != nullptr ? a.rows.dest[at] : at, y, other);
+    if constexpr (kMixture)
+      finish(e, p.part, r, at, at, y, other);
+    else
+      finish(e, p.part, r, a.rows.index[at], a.rows.dest != nullptr ? a.rows.dest[at] : at, y, other);
   }
 }
 
-template <Format F, int kRows>
+template <Format F, int kRows, bool kMixture>
 __global__ void __launch_bounds__(kThreads, 1) mat_vec(const __grid_constant__ MatVecArgs a) {
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ float2 reduction[kRows * kWarps];
@@ -271,15 +296,20 @@ __global__ void __launch_bounds__(kThreads, 1) mat_vec(const __grid_constant__ M
   auto* partials = reinterpret_cast<float*>(shared + sizes.activations + sizes.sums);
   auto* totals = reinterpret_cast<float*>(shared + sizes.activations + sizes.sums + sizes.partials);
 
-  const uint32_t first = blockIdx.y * kRows, unit = a.ending.kind == EndingKind::kGate ? 2 : 1;
+  const BlockPlace place = place_of_block<kMixture, kRows>(a);
+  const uint32_t unit = a.ending.kind == EndingKind::kGate ? 2 : 1;
   uint32_t n_tiles = 0;
   for (uint32_t i = 0; i < a.ending.n_parts; ++i) n_tiles += (a.ending.rows[i] + kTileRows - 1) / kTileRows;
   const uint32_t units = n_tiles / unit;
-  const uint32_t tile_begin = uint32_t(uint64_t(units) * blockIdx.x / gridDim.x) * unit;
-  const uint32_t tile_end = uint32_t(uint64_t(units) * (blockIdx.x + 1) / gridDim.x) * unit;
+  const uint32_t tile_begin = uint32_t(uint64_t(units) * place.block / place.n_blocks) * unit;
+  const uint32_t tile_end = uint32_t(uint64_t(units) * (place.block + 1) / place.n_blocks) * unit;
   const int n_chunks = (k_per_row + kChunkTiles - 1) / kChunkTiles;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const Inputs<kRows> in = inputs_of<kRows>(a, first);
+  Inputs<kRows> in;
+  if constexpr (kMixture)
+    in = input_of_pair(a, place.first);
+  else
+    in = inputs_of<kRows>(a, place.first);
   if (a.input_norm.weight != nullptr && threadIdx.x * 32 < a.cols)  // its 128-byte lines are not in the cache yet
     asm volatile("prefetch.global.L2 [%0];" ::"l"(a.input_norm.weight + threadIdx.x * 32));
   bool waited = false;
@@ -289,7 +319,7 @@ __global__ void __launch_bounds__(kThreads, 1) mat_vec(const __grid_constant__ M
     for (int chunk = 0; chunk < n_chunks; ++chunk) {
       const int tile0 = k_per_row * chunk / n_chunks, k_tiles = k_per_row * (chunk + 1) / n_chunks - tile0;
       const int n = n_row_tiles * k_tiles, begin = n * warp / kWarps, end = n * (warp + 1) / kWarps;
-      Cursor<F> next{a, pass, k_per_row, k_tiles, tile0, begin / k_tiles, begin % k_tiles, nullptr};
+      Cursor<F> next{a, pass, place.expert, k_per_row, k_tiles, tile0, begin / k_tiles, begin % k_tiles, nullptr};
       Tile<F> ahead;
       if (begin < end) {  // weights are constant: on their way before the previous kernel has ended
         next.begin_row();
@@ -330,7 +360,7 @@ __global__ void __launch_bounds__(kThreads, 1) mat_vec(const __grid_constant__ M
       }
       __syncthreads();
     }
-    end_rows<kRows>(a, first, scales, totals, pass, n_row_tiles);
+    end_rows<kMixture, kRows>(a, place, scales, totals, pass, n_row_tiles);
     __syncthreads();
   }
   if (!waited) wait_for_previous();
@@ -340,24 +370,34 @@ template <Format F, int kRows>
 int launch_rows(const MatVecArgs& a, Stream stream) {
   const int k_tiles = int((a.cols + kTileCols - 1) / kTileCols);
   const dim3 grid(a.n_blocks, (a.rows.n + kRows - 1) / kRows);
-  return launch(mat_vec<F, kRows>, grid, kThreads, shared_sizes<F, kRows>(k_tiles).all(), stream, a);
+  return launch(mat_vec<F, kRows, false>, grid, kThreads, shared_sizes<F, kRows>(k_tiles).all(), stream, a);
+}
+template <Format F>
+int launch_pairs(const MatVecArgs& a, Stream stream) {
+  const int k_tiles = int((a.cols + kTileCols - 1) / kTileCols);
+  return launch(mat_vec<F, 1, true>, a.n_blocks * a.pairs.n, kThreads, shared_sizes<F, 1>(k_tiles).all(), stream, a);
 }
 
 template <Format F>
 int allow_shared() {
-  const int status = cudaFuncSetAttribute(mat_vec<F, 1>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          int(shared_sizes<F, 1>(kChunkTiles).all()));
-  if (status != cudaSuccess) return status;
-  return cudaFuncSetAttribute(mat_vec<F, kMatVecRows>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              int(shared_sizes<F, kMatVecRows>(kChunkTiles).all()));
+  int status = cudaSuccess;
+  const auto allow = [&](auto* kernel, size_t bytes) {
+    if (status == cudaSuccess)
+      status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
+  };
+  allow(mat_vec<F, 1, false>, shared_sizes<F, 1>(kChunkTiles).all());
+  allow(mat_vec<F, 1, true>, shared_sizes<F, 1>(kChunkTiles).all());
+  allow(mat_vec<F, kMatVecRows, false>, shared_sizes<F, kMatVecRows>(kChunkTiles).all());
+  return status;
 }
 
 }  // namespace
 
 int launch_mat_vec(const MatVecArgs& a, Stream stream) {
   switch (a.format) {
-#define HC_X(e)   \
-  case Format::e: \
+#define HC_X(e)                                                                \
+  case Format::e:                                                              \
+    if (a.pairs.experts != nullptr) return launch_pairs<Format::e>(a, stream); \
     return a.rows.n == 1 ? launch_rows<Format::e, 1>(a, stream) : launch_rows<Format::e, kMatVecRows>(a, stream);
     HC_CUDA_PACKED(HC_X)
 #undef HC_X
