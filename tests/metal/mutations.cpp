@@ -93,8 +93,6 @@ const std::vector<Mutation>& mutations() {
       {"scores_without_barrier", "attend", kBarrier, 1, "", Fault::kUninitialised},
       {"weights_without_barrier", "attend", kBarrier, 2, "", Fault::kThreadgroupRace},
       {"sums_without_barrier", "attend", kBarrier, 3, "", Fault::kUninitialised},
-      {"factors_overwritten_too_early", "attend", kBarrier, 4, "", Fault::kThreadgroupRace},
-      {"factors_without_barrier", "attend", kBarrier, 5, "", Fault::kThreadgroupRace},
       {"appended_key_without_order", "attend", "mem_flags::mem_threadgroup | mem_flags::mem_device", 1,
        "mem_flags::mem_threadgroup", Fault::kDeviceRace},
       {"queries_without_barrier", "attend", "mem_flags::mem_threadgroup | mem_flags::mem_device", 1,

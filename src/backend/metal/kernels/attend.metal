@@ -122,8 +122,10 @@ kernel void attend(device const float* q [[buffer(0)]],  // rows of [heads][quer
                    uint3 group [[threadgroup_position_in_grid]],   // (chunk if split, KV head, rows)
                    uint thread_index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float keep[kMostQueries];  // what merging multiplies with: the values so far,
-  threadgroup float take[kMostQueries];  // and the chunk's; at the end what finish() gives
+  threadgroup float keep[kMostQueries];         // what merging multiplies with: the values so far,
+  threadgroup float take[kMostQueries];         // and the chunk's
+  threadgroup float last_factor[kMostQueries];  // what finish() gives
+  threadgroup float divisor[kMostQueries];
   const uint kv_head = group.y;
   const uint rows_end = min((group.z + 1) * kRows, a.n_rows);
 
@@ -294,6 +296,13 @@ kernel void attend(device const float* q [[buffer(0)]],  // rows of [heads][quer
             keep[simdgroup] = 1.0f;
             take[simdgroup] = 0.0f;
           }
+          if (!kSplit && c == last_chunk) {
+            const float2 f = finish(running, sinks, head0 + simdgroup % n_heads);
+            if (lane == 0) {
+              last_factor[simdgroup] = f.x;
+              divisor[simdgroup] = f.y;
+            }
+          }
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
 
@@ -362,15 +371,6 @@ kernel void attend(device const float* q [[buffer(0)]],  // rows of [heads][quer
           }
         }
       } else {
-        threadgroup_barrier(mem_flags::mem_threadgroup);  // keep and take have been read
-        if (simdgroup < n) {
-          const float2 f = finish(running, sinks, head0 + simdgroup % n_heads);
-          if (lane == 0) {
-            keep[simdgroup] = f.x;
-            take[simdgroup] = f.y;
-          }
-        }
-        threadgroup_barrier(mem_flags::mem_threadgroup);
         for (uint u = 0; u < kMostOutputs; ++u) {
           const uint item = thread_index + u * kThreads;
           if (item < n * kQuads) {
@@ -380,7 +380,7 @@ kernel void attend(device const float* q [[buffer(0)]],  // rows of [heads][quer
             const uint r = row + query / n_heads;
             device const float* gate = q + r * a.q_stride + head * kQueryStride + kKeyDim + d;
             write_output(out + r * a.out_stride + head * kValueDim + d,
-                         output(state[u], float2(keep[query], take[query]), gate));
+                         output(state[u], float2(last_factor[query], divisor[query]), gate));
           }
         }
       }
