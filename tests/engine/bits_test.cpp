@@ -20,21 +20,21 @@ struct Family {
 };
 
 const Family kFamilies[] = {
-    {"llama", 0xc91f72fa590eb0ea, 0x381d96569c7276e2},        {"llama3-rope", 0x41f712d810d14ce6, 0x4e65785f331b5727},
-    {"llama-bias", 0x3de138def0007c78, 0x4f5a473813992d54},   {"mistral", 0xd0aec6b0512959e3, 0xf817145aae6b3329},
-    {"smollm3", 0xdf63b50fcb98ede9, 0xef7a448d56c3c83e},      {"granite", 0x0b2915f8fda8f4de, 0xa4f8d56a10e589a7},
-    {"granite4", 0x003a6d1a67036c1d, 0xaef224f9a23ce789},     {"olmo2", 0x4d84cf886cec1204, 0x03311aedb517e19d},
-    {"olmo3", 0x5391d2723d690ead, 0x5ff7455067104ccb},        {"phi3", 0xc2acc529b670f007, 0x2ddfc5ddad70a6b4},
-    {"phi3-long", 0xd879fe8ce2470a37, 0xf008de96719b5220},    {"phi3-short", 0x090eb65ee8ef8d9b, 0x1f846e7bab9fe3eb},
-    {"qwen2", 0x5c3137e566447b47, 0x9de151e91839c9e1},        {"qwen2-yarn", 0x541ef03d04541e4f, 0xf315e79ae8962e9a},
-    {"qwen3", 0x42ac1ae374055238, 0x9f0a5539d204b6ad},        {"gemma2", 0x60f7f1cf70dfb8c2, 0xb78d4fda3a084658},
-    {"gemma3", 0x737f86b58effe3a8, 0xa980bbb7aa3e4bc8},       {"gemma4", 0xb1ee0bb6538ffa52, 0x9f6531d8e4a3ce89},
-    {"gemma4-e", 0xb498addc27641ca5, 0x8f8e1189168c4268},     {"mistral3", 0x64d34d3578691068, 0x058e9ff79bc2f61f},
-    {"qwen3moe", 0x3dbba7927461a8c2, 0x48991cc59f6606d6},     {"qwen2moe", 0xc4066fd018099a5e, 0xf92b21ffd0ed4548},
-    {"qwen3moe-all", 0x76e173ed2cee86a9, 0x840d0651bae87bde}, {"qwen3next", 0x9c8abc0f60988d19, 0x7e06f5a8dfc3a969},
-    {"qwen35", 0x59de3d3f2ca1151e, 0x1ca1e3eed0f62299},       {"qwen35moe", 0x6b5e25cb5e1d951e, 0x404cbf8cc99264a9},
-    {"gemma4-moe", 0x8cd86aead8614893, 0xdd32a4e2957fb3b7},   {"gptoss", 0xb22e67908c641cc0, 0xaeca2a13ee95124f},
-    {"gptoss-mxfp4", 0x115a7d7e58415229, 0x1469043783e04d01}, {"mixtral", 0xfd9754d41e90508d, 0xa3d694ca991f43bc},
+    {"llama", 0x13e4489d28e4260c, 0xa8329eed735319b1},        {"llama3-rope", 0x025bb0049a445ff4, 0x617b5b0bde488b8f},
+    {"llama-bias", 0xd3a20117e5a0441c, 0x965bab8af3ba9451},   {"mistral", 0xf8e03768ab8e2746, 0xedcca5ac3b7cf7e0},
+    {"smollm3", 0x137c0dbb37d808cf, 0x13561516f613cfc6},      {"granite", 0x84a83283ac33d2fe, 0x1904b1cf5117f81e},
+    {"granite4", 0xb09fe478e6f105fd, 0x47d3ff490c9768e8},     {"olmo2", 0xc1412a23c0290bb3, 0x2b36ae51f2369f4e},
+    {"olmo3", 0xfcb290ba591a0b2f, 0x2dbfb0cc9947be45},        {"phi3", 0xcfcf2a6867f9631f, 0x82f1e95efeda4dba},
+    {"phi3-long", 0xef535ba265e48474, 0x2f3c55c98d46c6b0},    {"phi3-short", 0xb33d4e2a576737a3, 0x211ed4224eb92e19},
+    {"qwen2", 0x24958b52f7b537ad, 0x4f625fa1fb71a95c},        {"qwen2-yarn", 0x8c985589f7a6c6a7, 0x192ed9ff58e09ba8},
+    {"qwen3", 0x23edb93e9ac89d88, 0x85eb7c034eb2bcc9},        {"gemma2", 0xe35fe0d160a13e0d, 0xaddcdd28bd316ee9},
+    {"gemma3", 0xc53767eae009b68b, 0x48d09c8ff94ff63b},       {"gemma4", 0xdfcf069d438fde17, 0x3df32991cca318b7},
+    {"gemma4-e", 0x18ef11ca01fe58fb, 0x867aa379d83052ac},     {"mistral3", 0xed43600947bfa9e5, 0xe886620a63d58c20},
+    {"qwen3moe", 0x3caec12b84fce3ba, 0x33b8e0b3a9b04a5e},     {"qwen2moe", 0xabcf6df007ec043c, 0x9a910f4572d93305},
+    {"qwen3moe-all", 0xda4846e712694d76, 0xe519b017cd79eab4}, {"qwen3next", 0xf3bf19d4af56a720, 0xb286f8c93e46dfb9},
+    {"qwen35", 0x1f6ca66bb2b44850, 0xa288413ed9e595aa},       {"qwen35moe", 0x437f16588a1d9df8, 0x842ae126da28e869},
+    {"gemma4-moe", 0x5cf13f670ca5b4e5, 0xa0007a00e25b1e54},   {"gptoss", 0xa2cf74cb69c0eb29, 0xba20ca79661be728},
+    {"gptoss-mxfp4", 0x494aab8379a71275, 0x5c0ee26af5168cfb}, {"mixtral", 0x20ce8af53eba6a37, 0x5de30a105065fa7e},
 };
 
 class FamilyBits : public ::testing::TestWithParam<Family> {

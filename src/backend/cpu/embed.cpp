@@ -24,8 +24,7 @@ class EmbedKernel final : public OpKernel {
       float* out = s.row(op_.out, row);
       const auto token = uint64_t(s.batch->rows[row].token);
       if (packed_)
-        unpack_(packed_->data + token / kLanes * packed_->panel_bytes, weight_.cols / kGroup, uint32_t(token % kLanes),
-                out);
+        unpack_(packed_->data + token / kLanes * packed_->panel_bytes, weight_.cols, uint32_t(token % kLanes), out);
       else
         quant::dequantize_row(weight_.format, data_ + token * weight_.row_bytes(), out, weight_.cols);
       if (op_.scale != 1)

@@ -11,7 +11,7 @@
 namespace honeycrisp::backend::cpu {
 namespace {
 
-constexpr uint32_t kUnpackedOutputs = 4;  // rows unpacked to f32 at a time: what multiply.F32 works on together
+constexpr uint32_t kUnpackedInputs = 256;  // unpacked to f32 at a time: whole blocks of every format
 
 bool is_weight_format(quant::Format format) {
   switch (format) {
@@ -57,9 +57,9 @@ Result<MatrixKernel> MatrixKernel::create(const program::Program& program, const
   m.cols_ = w.cols;
   m.format_ = w.format;
   m.activations_ = target.activations;
-  m.multiply_ = multiply_for(target.isa, w.format);
   m.multiply_panel_ = multiply_panel_for(integers_of(target.isa, target.activations), w.format);
-  if (m.multiply_panel_ && target.packed) {
+  m.multiply_floats_ = multiply_floats_for(target.isa, w.format);
+  if (is_packed(w.format) && target.packed) {
     m.packed_ = target.packed->find(matrix);
     HC_CHECK(m.packed_ != nullptr, "{} is not packed", w.name);
   }
@@ -67,15 +67,17 @@ Result<MatrixKernel> MatrixKernel::create(const program::Program& program, const
 }
 
 size_t MatrixKernel::scratch_floats() const {
-  return unpacks_to_floats() ? size_t{kUnpackedOutputs} * round_up(cols_, kLanes) : 0;
+  return unpacks_to_floats() ? 2 * size_t{kLanes} * kUnpackedInputs : 0;  // as rows, and as a panel
 }
 
 uint32_t MatrixKernel::panel_outputs(uint32_t panel) const { return std::min(kLanes, rows_ - panel * kLanes); }
 
 void MatrixKernel::multiply(uint32_t panel, const PreparedInput& x, const RowChoice& rows, const StepState& s,
                             ThreadScratch& t, float* y, uint32_t slice) const {
+  const uint8_t* packed =
+      packed_ ? packed_->data + slice * packed_->slice_bytes + panel * packed_->panel_bytes : nullptr;
   if (multiply_panel_)
-    return multiply_panel_({.panel = packed_->data + slice * packed_->slice_bytes + panel * packed_->panel_bytes,
+    return multiply_panel_({.panel = packed,
                             .n_groups = cols_ / kGroup,
                             .groups = x.groups,
                             .tile_rows = x.tile_rows,
@@ -83,26 +85,36 @@ void MatrixKernel::multiply(uint32_t panel, const PreparedInput& x, const RowCho
                             .rows = rows.indices,
                             .n_rows = rows.count,
                             .y = y});
-  const std::byte* weights = data_ + slice * slice_bytes_ + uint64_t{panel} * kLanes * row_bytes_;
-  const uint32_t n_outputs = panel_outputs(panel);
   const size_t stride = round_up(cols_, kLanes);
-  MultiplyArgs args{.weights = reinterpret_cast<const uint8_t*>(weights),
-                    .row_bytes = row_bytes_,
-                    .n_outputs = n_outputs,
-                    .cols = cols_,
-                    .plain = x.plain + rows.first * stride,
-                    .rows = rows.indices,
-                    .n_rows = rows.count,
-                    .y = y};
-  if (multiply_) return multiply_(args);
-  args.weights = reinterpret_cast<const uint8_t*>(t.floats);
-  args.row_bytes = stride * sizeof(float);
-  for (uint32_t first = 0; first < n_outputs; first += kUnpackedOutputs) {
-    args.n_outputs = std::min(kUnpackedOutputs, n_outputs - first);
-    args.y = y + first;
-    for (uint32_t i = 0; i < args.n_outputs; ++i)
-      quant::dequantize_row(format_, weights + (first + i) * row_bytes_, t.floats + i * stride, cols_);
-    s.isa->multiply.F32(args);
+  const FloatPanelArgs args{.panel = packed,
+                            .cols = cols_,
+                            .inputs = x.plain + rows.first * stride,
+                            .input_stride = stride,
+                            .rows = rows.indices,
+                            .n_rows = rows.count,
+                            .adds = false,
+                            .y = y};
+  if (multiply_floats_) return multiply_floats_(args);
+  multiply_unpacking(data_ + slice * slice_bytes_ + uint64_t{panel} * kLanes * row_bytes_, panel_outputs(panel), args,
+                     s, t);
+}
+
+void MatrixKernel::multiply_unpacking(const std::byte* rows_of_weights, uint32_t n_outputs, FloatPanelArgs args,
+                                      const StepState& s, ThreadScratch& t) const {
+  float* rows = t.floats;  // [16][256], then the panel
+  auto* panel = reinterpret_cast<uint8_t*>(rows + size_t{kLanes} * kUnpackedInputs);
+  for (uint32_t first = 0; first < cols_; first += kUnpackedInputs) {
+    const uint32_t n = std::min(kUnpackedInputs, cols_ - first);
+    const std::byte* from = rows_of_weights + quant::row_bytes(format_, first);
+    for (uint32_t i = 0; i < n_outputs; ++i)
+      quant::dequantize_row(format_, from + i * row_bytes_, rows + i * size_t{kUnpackedInputs}, n);
+    pack_panel(quant::Format::kF32, reinterpret_cast<const std::byte*>(rows), kUnpackedInputs * sizeof(float),
+               n_outputs, n, panel);
+    args.panel = panel;
+    args.cols = n;
+    args.adds = first != 0;
+    s.isa->floats.F32(args);
+    args.inputs += n;
   }
 }
 
@@ -137,9 +149,7 @@ void InputKernel::prepare(const float* x, uint32_t row, const PreparedInput& to,
   if (integers_) s.integers->quantize(x, cols_, to.tile_rows, group_at(row, 0, to, s));
   if (floats_) {
     const size_t padded = round_up(cols_, kLanes);
-    float* plain = to.plain + row * padded;
-    std::memcpy(plain, x, cols_ * sizeof(float));
-    std::fill(plain + cols_, plain + padded, 0.0f);
+    std::memcpy(to.plain + row * padded, x, cols_ * sizeof(float));
   }
 }
 
@@ -149,9 +159,7 @@ void InputKernel::prepare_group(const float* x, uint32_t first, uint32_t row, co
   if (integers_) s.integers->quantize(x, kGroup, to.tile_rows, group_at(row, first / kGroup, to, s));
   if (floats_) {
     const size_t padded = round_up(cols_, kLanes), count = std::min(kGroup, cols_ - first);
-    float* plain = to.plain + row * padded + first;
-    std::memcpy(plain, x, count * sizeof(float));
-    std::fill(plain + count, plain + round_up(count, size_t{kLanes}), 0.0f);
+    std::memcpy(to.plain + row * padded + first, x, count * sizeof(float));
   }
 }
 

@@ -12,7 +12,7 @@ namespace honeycrisp::backend::cpu {
 /// Rows of an input in the forms that matrices take: all of a step's, or one row that a thread made for itself.
 struct PreparedInput {
   std::byte* groups;   // ActivationGroup in tiles (isa/kernels.h), [rows rounded up to whole tiles][cols / 32]
-  float* plain;        // [rows][cols rounded up to 16]
+  float* plain;        // [rows][cols rounded up to 16], the rest unspecified
   uint32_t tile_rows;  // rows of a tile
 };
 inline PreparedInput shared_input(const StepState& s, uint32_t n_rows) {
@@ -36,7 +36,7 @@ class MatrixKernel {
   uint32_t rows() const { return rows_; }  // of each slice
   uint32_t n_panels() const { return (rows_ + kLanes - 1) / kLanes; }
   bool takes_integers() const { return multiply_panel_ != nullptr; }
-  bool unpacks_to_floats() const { return multiply_ == nullptr && multiply_panel_ == nullptr; }
+  bool unpacks_to_floats() const { return multiply_panel_ == nullptr && multiply_floats_ == nullptr; }
   quant::Format format() const { return format_; }
   Activations activations() const { return activations_; }
   /// Floats of scratch that multiply() needs.
@@ -49,14 +49,18 @@ class MatrixKernel {
   uint32_t panel_outputs(uint32_t panel) const;
 
  private:
+  /// multiply() of a format that is not packed: `rows_of_weights` are those of the panel in the file.
+  void multiply_unpacking(const std::byte* rows_of_weights, uint32_t n_outputs, FloatPanelArgs args, const StepState& s,
+                          ThreadScratch& t) const;
+
   const std::byte* data_ = nullptr;  // in the file: formats that are not packed
   uint64_t row_bytes_ = 0, slice_bytes_ = 0;
   const PackedMatrix* packed_ = nullptr;  // null in a plan
   uint32_t rows_ = 0, cols_ = 0;
   quant::Format format_ = quant::Format::kF32;
   Activations activations_ = Activations::k14Bit;
-  MultiplyFn multiply_ = nullptr;     // of a floating-point format
-  PanelFn multiply_panel_ = nullptr;  // of a packed one
+  PanelFn multiply_panel_ = nullptr;        // of a format that is multiplied by integers
+  FloatPanelFn multiply_floats_ = nullptr;  // of a floating-point format
 };
 
 /// The input of one or more matrices: normed, as integers where one takes them, as f32 where one takes that.

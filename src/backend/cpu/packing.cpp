@@ -132,8 +132,8 @@ void put_codes(const Codes& codes, uint32_t r, uint8_t* group) {
 }
 
 template <class Block, uint32_t kGroups, CodePlanes kPlanes>
-void pack_blocks(const std::byte* rows, uint64_t row_bytes, uint32_t n_rows, uint32_t n_blocks, uint8_t* out) {
-  for (uint32_t b = 0; b < n_blocks; ++b) {
+void pack_blocks(const std::byte* rows, uint64_t row_bytes, uint32_t n_rows, uint32_t cols, uint8_t* out) {
+  for (uint32_t b = 0; b < cols / (kGroups * kGroup); ++b) {
     const Block zero{};
     const Block* blocks[kLanes];
     for (uint32_t r = 0; r < kLanes; ++r)
@@ -148,15 +148,35 @@ void pack_blocks(const std::byte* rows, uint64_t row_bytes, uint32_t n_rows, uin
   }
 }
 
+// Values that lie side by side in a row lie 16 apart in the panel.
+template <class Bits>
+void pack_values(const std::byte* rows, uint64_t row_bytes, uint32_t n_rows, uint32_t cols, uint8_t* out) {
+  constexpr uint32_t kAtOnce = 64;  // of a row, so that the panel's lines are in the cache until the last row has come
+  for (uint32_t first = 0; first < cols; first += kAtOnce) {
+    const uint32_t end = std::min(cols, first + kAtOnce);
+    for (uint32_t r = 0; r < kLanes; ++r)
+      for (uint32_t k = first; k < end; ++k) {
+        Bits value = 0;
+        if (r < n_rows) std::memcpy(&value, rows + r * row_bytes + k * sizeof(Bits), sizeof(Bits));
+        std::memcpy(out + (size_t{k} * kLanes + r) * sizeof(Bits), &value, sizeof(Bits));
+      }
+  }
+}
+using BitsF32 = uint32_t;
+using BitsF16 = uint16_t;
+using BitsBF16 = uint16_t;
+
 struct PanelFormat {
   quant::Format format;
-  uint32_t groups;
-  void (*pack)(const std::byte* rows, uint64_t row_bytes, uint32_t n_rows, uint32_t n_blocks, uint8_t* out);
+  void (*pack)(const std::byte* rows, uint64_t row_bytes, uint32_t n_rows, uint32_t cols, uint8_t* out);
 };
 constexpr PanelFormat kPanelFormats[] = {
 #define HC_X(name, groups, planes, scale_bytes) \
-  {quant::Format::k##name, groups, pack_blocks<quant::Block##name, groups, planes>},
+  {quant::Format::k##name, pack_blocks<quant::Block##name, groups, planes>},
     HC_CPU_INTEGER_FORMATS(HC_X)
+#undef HC_X
+#define HC_X(name) {quant::Format::k##name, pack_values<Bits##name>},
+        HC_CPU_FLOAT_FORMATS(HC_X)
 #undef HC_X
 };
 // Packing rearranges the bits of the file and adds none.
@@ -205,7 +225,7 @@ void pack_panel(quant::Format format, const std::byte* rows, uint64_t row_bytes,
                 uint8_t* panel) {
   const PanelFormat* f = find_format(format);
   HC_CHECK(f != nullptr && n_rows <= kLanes);
-  f->pack(rows, row_bytes, n_rows, cols / (f->groups * kGroup), panel);
+  f->pack(rows, row_bytes, n_rows, cols, panel);
 }
 
 // All matrices side by side in one piece of memory: then small ones lie in huge pages too.

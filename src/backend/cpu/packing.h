@@ -1,5 +1,5 @@
-// Weights as the integer kernels take them: panels of 16 outputs side by side, the bits of the file rearranged
-// (isa/kernels.h describes the layout). Owns the packed copies of a program's matrices and how they are made while the
+// Weights as the kernels take them: panels of 16 outputs side by side, the bits of the file rearranged (isa/kernels.h
+// describes the layout). Owns the packed copies of a program's matrices and how they are made while the
 // model loads; knows nothing of how they are multiplied.
 #pragma once
 

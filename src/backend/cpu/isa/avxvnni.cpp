@@ -19,7 +19,7 @@ namespace {
 #include "backend/cpu/isa/rows.inl"
 #include "backend/cpu/isa/attention.inl"
 #include "backend/cpu/isa/delta.inl"
-#include "backend/cpu/isa/multiply.inl"
+#include "backend/cpu/isa/float_panel.inl"
 #include "backend/cpu/isa/probe.inl"
 #include "backend/cpu/isa/table.inl"
 // clang-format on

@@ -32,10 +32,10 @@ Result<const Isa*> chosen_isa() {
   return isa;
 }
 
-MultiplyFn multiply_for(const Isa& isa, quant::Format format) {
+FloatPanelFn multiply_floats_for(const Isa& isa, quant::Format format) {
   switch (format) {
 #define HC_X(name) \
-  case quant::Format::k##name: return isa.multiply.name;
+  case quant::Format::k##name: return isa.floats.name;
     HC_CPU_FLOAT_FORMATS(HC_X)
 #undef HC_X
     default: return nullptr;
@@ -65,6 +65,7 @@ UnpackFn unpack_for(const Isa& isa, quant::Format format) {
 #define HC_X(name, ...) \
   case quant::Format::k##name: return isa.unpack.name;
     HC_CPU_INTEGER_FORMATS(HC_X)
+    HC_CPU_FLOAT_FORMATS(HC_X)
 #undef HC_X
     default: return nullptr;
   }

@@ -20,13 +20,12 @@ Result<const Isa*> find_isa(std::string_view name);
 /// find_isa() of the environment variable HONEYCRISP_ISA.
 Result<const Isa*> chosen_isa();
 
-/// The function of a floating-point format, null for others.
-MultiplyFn multiply_for(const Isa& isa, quant::Format format);
 /// How activations are multiplied: the functions for that many bits, and the size of an ActivationGroup.
 const Isa::Integers& integers_of(const Isa& isa, Activations activations);
 size_t group_bytes(Activations activations);
-/// Those of a format that is packed into panels (packing.h), null for others.
+/// Those of a format that is packed into panels (packing.h), of integers or of floating-point values; null for others.
 PanelFn multiply_panel_for(const Isa::Integers& integers, quant::Format format);
+FloatPanelFn multiply_floats_for(const Isa& isa, quant::Format format);
 UnpackFn unpack_for(const Isa& isa, quant::Format format);
 
 /// The gated unit of an activation.

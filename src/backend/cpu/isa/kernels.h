@@ -74,7 +74,8 @@ enum CodePlanes : uint32_t {
   X(IQ4_NL, 1, kNibbles, 32)      \
   X(IQ4_XS, 8, kNibbles, 128)     \
   X(MXFP4, 1, kNibbles, 16)
-// Formats that are multiplied where they lie. All others are unpacked to f32 first.
+// Formats that are multiplied as f32, from panels that hold the values of 16 outputs side by side, input after input:
+// exactly the bits of the file. All others are unpacked to such a panel of F32 in every step.
 #define HC_CPU_FLOAT_FORMATS(X) X(F32) X(F16) X(BF16)
 
 /// y[row][output] = Σ_k w[output][k] · x[row][k] for one panel of 16 outputs.
@@ -89,21 +90,22 @@ struct PanelArgs {
   float* y;  // [n_rows][16]
 };
 using PanelFn = void (*)(const PanelArgs&);
-/// out [32 n_groups] = one output's weights.
-using UnpackFn = void (*)(const uint8_t* panel, uint32_t n_groups, uint32_t output, float* out);
-
-/// The same with up to 16 rows of a floating-point matrix.
-struct MultiplyArgs {
-  const uint8_t* weights;  // first output's row
-  size_t row_bytes;
-  uint32_t n_outputs;  // 1..16
+/// The same for a panel of a floating-point format. A panel may be multiplied piece by piece, each but the last a
+/// multiple of 32 inputs, with the bits of one call.
+struct FloatPanelArgs {
+  const uint8_t* panel;  // [cols][16]
   uint32_t cols;
-  const float* plain;    // [rows][cols rounded up to 16, the rest 0]
+  const float* inputs;  // [rows] of cols floats, input_stride apart
+  size_t input_stride;
   const uint32_t* rows;  // as in PanelArgs
   uint32_t n_rows;
-  float* y;  // [n_rows][16]
+  bool adds;  // to what y holds: this is not the first piece
+  float* y;   // [n_rows][16]
 };
-using MultiplyFn = void (*)(const MultiplyArgs&);
+using FloatPanelFn = void (*)(const FloatPanelArgs&);
+
+/// out [cols] = one output's weights.
+using UnpackFn = void (*)(const uint8_t* panel, uint32_t cols, uint32_t output, float* out);
 
 enum class KvElement : uint8_t { kF16, kF32, kQ8_0 };
 
@@ -173,11 +175,11 @@ using GateFn = void (*)(const float* other, float* y, size_t n);
 struct Isa {
   const char* name;
 
-  struct Multiply {
-#define HC_X(format) MultiplyFn format;
+  struct Floats {
+#define HC_X(format) FloatPanelFn format;
     HC_CPU_FLOAT_FORMATS(HC_X)
 #undef HC_X
-  } multiply;
+  } floats;
   /// With activations of so many planes.
   struct Integers {
 #define HC_X(format, ...) PanelFn format;
@@ -189,6 +191,7 @@ struct Isa {
   struct Unpack {
 #define HC_X(format, ...) UnpackFn format;
     HC_CPU_INTEGER_FORMATS(HC_X)
+    HC_CPU_FLOAT_FORMATS(HC_X)
 #undef HC_X
   } unpack;
 

@@ -240,9 +240,9 @@ static void multiply_panel(const PanelArgs& a) {
 
 /// The values of one output of a panel.
 template <class Format>
-static void unpack_output(const uint8_t* panel, uint32_t n_groups, uint32_t output, float* out) {
+static void unpack_output(const uint8_t* panel, uint32_t cols, uint32_t output, float* out) {
   const uint8_t* block = panel;
-  for (uint32_t group = 0; group < n_groups; block += Format::kBlockBytes) {
+  for (uint32_t group = 0; group < cols / kGroup; block += Format::kBlockBytes) {
     for (uint32_t within = 0; within < Format::kGroupsPerBlock; ++within, ++group, out += kGroup) {
       Ints w[8];
       load_codes<Format>(block + Format::kScaleBytes + within * Format::kCodeBytes, w);
