@@ -62,8 +62,7 @@ struct BufferLayout {
     for (uint32_t i = 0; i < threads; ++i) {
       own_groups.push_back(all.add(1, needs.groups_per_row, group_bytes));
       own_plain.push_back(all.add(1, needs.plain_per_row, sizeof(float)));
-      panels[0].push_back(all.add(rows, needs.panels_per_row * kLanes, sizeof(float)));
-      panels[1].push_back(all.add(rows, kLanes, sizeof(float)));
+      for (auto& offsets : panels) offsets.push_back(all.add(rows, needs.panels_per_row * kLanes, sizeof(float)));
       floats.push_back(all.add(1, needs.thread_floats, sizeof(float)));
     }
   }
@@ -189,7 +188,7 @@ Result<void> CpuExecutor::allocate_memory() {
   for (uint32_t i = 0; i < pool_.size(); ++i)
     scratch_.push_back({.groups = memory_.get() + at.own_groups[i],
                         .plain = floats_at(at.own_plain[i]),
-                        .panel = {floats_at(at.panels[0][i]), floats_at(at.panels[1][i])},
+                        .panels = {floats_at(at.panels[0][i]), floats_at(at.panels[1][i])},
                         .floats = floats_at(at.floats[i])});
   state_.buffers = buffers_.data();
   state_.widths = widths_.data();

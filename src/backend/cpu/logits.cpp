@@ -44,12 +44,12 @@ class LogitsKernel final : public OpKernel {
   static bool prepares_alone(const StepState& s) { return s.n_logit_rows == 1; }
 
   void multiply(uint32_t panel, const StepState& s, ThreadScratch& t) const {
-    float* y = t.panel[0];
-    table_.multiply(panel, prepares_alone(s) ? own_input(t) : shared_input(s, s.n_logit_rows), {s.n_logit_rows}, s, t,
+    float* y = t.panels[0];
+    table_.multiply({panel}, prepares_alone(s) ? own_input(t) : shared_input(s, s.n_logit_rows), {s.n_logit_rows}, s, t,
                     y);
     if (op_.softcap != 0 || op_.scale != 1)
       s.isa->cap_and_scale(y, size_t{s.n_logit_rows} * kLanes, op_.softcap, op_.scale);
-    const size_t count = table_.panel_outputs(panel);
+    const size_t count = table_.outputs_of({panel});
     for (size_t row = 0; row < s.n_logit_rows; ++row)
       std::memcpy(s.logits + row * table_.rows() + panel * kLanes, y + row * kLanes, count * sizeof(float));
   }

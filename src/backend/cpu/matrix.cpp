@@ -57,7 +57,7 @@ Result<MatrixKernel> MatrixKernel::create(const program::Program& program, const
   m.cols_ = w.cols;
   m.format_ = w.format;
   m.activations_ = target.activations;
-  m.multiply_panel_ = multiply_panel_for(integers_of(target.isa, target.activations), w.format);
+  m.multiply_panels_ = multiply_panels_for(integers_of(target.isa, target.activations), w.format);
   m.multiply_floats_ = multiply_floats_for(target.isa, w.format);
   if (is_packed(w.format) && target.packed) {
     m.packed_ = target.packed->find(matrix);
@@ -67,26 +67,32 @@ Result<MatrixKernel> MatrixKernel::create(const program::Program& program, const
 }
 
 size_t MatrixKernel::scratch_floats() const {
-  return unpacks_to_floats() ? 2 * size_t{kLanes} * kUnpackedInputs : 0;  // as rows, and as a panel
+  return unpacks_to_floats() ? (1 + kMostPanels) * size_t{kLanes} * kUnpackedInputs : 0;  // rows of one, and panels
 }
 
-uint32_t MatrixKernel::panel_outputs(uint32_t panel) const { return std::min(kLanes, rows_ - panel * kLanes); }
+uint32_t MatrixKernel::outputs_of(const PanelChoice& panels) const {
+  return std::min(panels.count * kLanes, rows_ - panels.first * kLanes);
+}
 
-void MatrixKernel::multiply(uint32_t panel, const PreparedInput& x, const RowChoice& rows, const StepState& s,
-                            ThreadScratch& t, float* y, uint32_t slice) const {
-  const uint8_t* packed =
-      packed_ ? packed_->data + slice * packed_->slice_bytes + panel * packed_->panel_bytes : nullptr;
-  if (multiply_panel_)
-    return multiply_panel_({.panel = packed,
-                            .n_groups = cols_ / kGroup,
-                            .groups = x.groups,
-                            .tile_rows = x.tile_rows,
-                            .first = rows.first,
-                            .rows = rows.indices,
-                            .n_rows = rows.count,
-                            .y = y});
+void MatrixKernel::multiply(const PanelChoice& panels, const PreparedInput& x, const RowChoice& rows,
+                            const StepState& s, ThreadScratch& t, float* y, uint32_t slice) const {
+  const uint64_t panel_bytes = packed_ ? packed_->panel_bytes : 0;
+  const uint8_t* packed = packed_ ? packed_->data + slice * packed_->slice_bytes + panels.first * panel_bytes : nullptr;
+  if (multiply_panels_)
+    return multiply_panels_({.panels = packed,
+                             .n_panels = panels.count,
+                             .panel_bytes = panel_bytes,
+                             .n_groups = cols_ / kGroup,
+                             .groups = x.groups,
+                             .tile_rows = x.tile_rows,
+                             .first = rows.first,
+                             .rows = rows.indices,
+                             .n_rows = rows.count,
+                             .y = y});
   const size_t stride = round_up(cols_, kLanes);
-  const FloatPanelArgs args{.panel = packed,
+  const FloatPanelArgs args{.panels = packed,
+                            .n_panels = panels.count,
+                            .panel_bytes = panel_bytes,
                             .cols = cols_,
                             .inputs = x.plain + rows.first * stride,
                             .input_stride = stride,
@@ -95,26 +101,29 @@ void MatrixKernel::multiply(uint32_t panel, const PreparedInput& x, const RowCho
                             .adds = false,
                             .y = y};
   if (multiply_floats_) return multiply_floats_(args);
-  multiply_unpacking(data_ + slice * slice_bytes_ + uint64_t{panel} * kLanes * row_bytes_, panel_outputs(panel), args,
-                     s, t);
+  multiply_unpacking(data_ + slice * slice_bytes_ + uint64_t{panels.first} * kLanes * row_bytes_, outputs_of(panels),
+                     args, s, t);
 }
 
 void MatrixKernel::multiply_unpacking(const std::byte* rows_of_weights, uint32_t n_outputs, FloatPanelArgs args,
                                       const StepState& s, ThreadScratch& t) const {
-  float* rows = t.floats;  // [16][256], then the panel
-  auto* panel = reinterpret_cast<uint8_t*>(rows + size_t{kLanes} * kUnpackedInputs);
-  for (uint32_t first = 0; first < cols_; first += kUnpackedInputs) {
-    const uint32_t n = std::min(kUnpackedInputs, cols_ - first);
-    const std::byte* from = rows_of_weights + quant::row_bytes(format_, first);
-    for (uint32_t i = 0; i < n_outputs; ++i)
-      quant::dequantize_row(format_, from + i * row_bytes_, rows + i * size_t{kUnpackedInputs}, n);
-    pack_panel(quant::Format::kF32, reinterpret_cast<const std::byte*>(rows), kUnpackedInputs * sizeof(float),
-               n_outputs, n, panel);
-    args.panel = panel;
-    args.cols = n;
+  float* rows = t.floats;  // [16][256], then the panels
+  auto* panels = reinterpret_cast<uint8_t*>(rows + size_t{kLanes} * kUnpackedInputs);
+  args.panels = panels;
+  args.panel_bytes = size_t{kLanes} * kUnpackedInputs * sizeof(float);
+  for (uint32_t first = 0; first < cols_; first += args.cols) {
+    args.cols = std::min(kUnpackedInputs, cols_ - first);
     args.adds = first != 0;
+    for (uint32_t output = 0; output < n_outputs; output += kLanes) {
+      const uint32_t count = std::min(kLanes, n_outputs - output);
+      const std::byte* from = rows_of_weights + output * row_bytes_ + quant::row_bytes(format_, first);
+      for (uint32_t i = 0; i < count; ++i)
+        quant::dequantize_row(format_, from + i * row_bytes_, rows + i * size_t{kUnpackedInputs}, args.cols);
+      pack_panel(quant::Format::kF32, reinterpret_cast<const std::byte*>(rows), kUnpackedInputs * sizeof(float), count,
+                 args.cols, panels + output / kLanes * args.panel_bytes);
+    }
     s.isa->floats.F32(args);
-    args.inputs += n;
+    args.inputs += args.cols;
   }
 }
 

@@ -27,6 +27,11 @@ struct RowChoice {
   const uint32_t* indices = nullptr;  // [count]
 };
 
+/// Panels [first, first + count) of a matrix, at most kMostPanels.
+struct PanelChoice {
+  uint32_t first, count = 1;
+};
+
 class MatrixKernel {
  public:
   /// Error: an integer tensor type, which is no weight.
@@ -35,21 +40,21 @@ class MatrixKernel {
 
   uint32_t rows() const { return rows_; }  // of each slice
   uint32_t n_panels() const { return (rows_ + kLanes - 1) / kLanes; }
-  bool takes_integers() const { return multiply_panel_ != nullptr; }
-  bool unpacks_to_floats() const { return multiply_panel_ == nullptr && multiply_floats_ == nullptr; }
+  bool takes_integers() const { return multiply_panels_ != nullptr; }
+  bool unpacks_to_floats() const { return multiply_panels_ == nullptr && multiply_floats_ == nullptr; }
   quant::Format format() const { return format_; }
   Activations activations() const { return activations_; }
   /// Floats of scratch that multiply() needs.
   size_t scratch_floats() const;
 
-  /// y [rows.count][16] = outputs [16 panel, …) of a slice for the rows of x. Lanes past the last output are
-  /// unspecified.
-  void multiply(uint32_t panel, const PreparedInput& x, const RowChoice& rows, const StepState& s, ThreadScratch& t,
-                float* y, uint32_t slice = 0) const;
-  uint32_t panel_outputs(uint32_t panel) const;
+  /// y [rows.count][panels.count][16] = outputs of those panels of a slice for the rows of x. Lanes past the last
+  /// output are unspecified.
+  void multiply(const PanelChoice& panels, const PreparedInput& x, const RowChoice& rows, const StepState& s,
+                ThreadScratch& t, float* y, uint32_t slice = 0) const;
+  uint32_t outputs_of(const PanelChoice& panels) const;
 
  private:
-  /// multiply() of a format that is not packed: `rows_of_weights` are those of the panel in the file.
+  /// multiply() of a panel of a format that is not packed: `rows_of_weights` are its outputs in the file.
   void multiply_unpacking(const std::byte* rows_of_weights, uint32_t n_outputs, FloatPanelArgs args, const StepState& s,
                           ThreadScratch& t) const;
 
@@ -59,7 +64,7 @@ class MatrixKernel {
   uint32_t rows_ = 0, cols_ = 0;
   quant::Format format_ = quant::Format::kF32;
   Activations activations_ = Activations::k14Bit;
-  PanelFn multiply_panel_ = nullptr;        // of a format that is multiplied by integers
+  PanelFn multiply_panels_ = nullptr;       // of a format that is multiplied by integers
   FloatPanelFn multiply_floats_ = nullptr;  // of a floating-point format
 };
 
@@ -70,6 +75,11 @@ class InputKernel {
               std::span<const MatrixKernel> matrices);
 
   Needs needs() const;
+  /// Of one prepared row.
+  size_t row_bytes(const StepState& s) const {
+    const Needs n = needs();
+    return n.groups_per_row * s.group_bytes + n.plain_per_row * sizeof(float);
+  }
   /// Prepares `x` [cols] as row `row` of `to`.
   void prepare(const float* x, uint32_t row, const PreparedInput& to, const StepState& s, ThreadScratch& t) const;
   /// Prepares columns [first, first + 32) of row `row`, or as many as there are; `first` is a multiple of 32. For

@@ -14,7 +14,7 @@ namespace {
 
 using namespace testing;
 
-constexpr uint32_t kRows[] = {1, 3, 17, 33};
+constexpr uint32_t kRows[] = {1, 19, 51};         // of one, two and four panels
 constexpr uint32_t kBlocks[] = {1, 2, 3, 5, 37};  // the last for blocks of 32; many groups of inputs
 constexpr uint32_t kSuperBlocks[] = {1, 2, 3, 4, 5};
 constexpr uint32_t kFloatColumns[] = {1, 3, 32, 100, 547};
@@ -44,12 +44,12 @@ struct Problem {
   }
 
   /// [n_rows][rows] of the batch rows [first, first + n_rows).
-  std::vector<float> multiply(const Isa& isa, uint32_t first, uint32_t n_rows) const {
-    return multiply(isa, first, n_rows, {n_rows}, 0);
+  std::vector<float> multiply(const Isa& isa, uint32_t first, uint32_t n_rows, uint32_t together = 1) const {
+    return multiply(isa, first, n_rows, {n_rows}, 0, together);
   }
-  /// [choice.count][rows] of a slice, for some of the rows [first, first + n_rows).
-  std::vector<float> multiply(const Isa& isa, uint32_t first, uint32_t n_rows, const RowChoice& choice,
-                              uint32_t slice) const {
+  /// [choice.count][rows] of a slice, for some of the rows [first, first + n_rows); `together`: panels of a call.
+  std::vector<float> multiply(const Isa& isa, uint32_t first, uint32_t n_rows, const RowChoice& choice, uint32_t slice,
+                              uint32_t together = 1) const {
     const FlushSubnormals flush;
     const program::Weight& w = program.weights[0];
     const auto matrix = MatrixKernel::create(program, {0, 0, w.rows}, {isa, &packed, activations});
@@ -58,7 +58,7 @@ struct Problem {
     std::vector<std::byte> groups(round_up<size_t>(n_rows, kTileRows) * ceil_div(w.cols, kGroup) *
                                   group_bytes(activations));
     const size_t padded = round_up(w.cols, kLanes);
-    std::vector<float> plain(n_rows * padded), floats(matrix->scratch_floats()), y(n_rows * kLanes);
+    std::vector<float> plain(n_rows * padded), floats(matrix->scratch_floats()), y(n_rows * kMostPanels * kLanes);
     StepState s{
         .isa = &isa,
         .integers = &integers_of(isa, activations),
@@ -70,10 +70,11 @@ struct Problem {
     for (uint32_t row = 0; row < n_rows; ++row)
       input.prepare(x.data() + size_t{first + row} * w.cols, row, prepared, s, t);
     std::vector<float> out(size_t{choice.count} * w.rows);
-    for (uint32_t panel = 0; panel < matrix->n_panels(); ++panel) {
-      matrix->multiply(panel, prepared, choice, s, t, y.data(), slice);
+    for (uint32_t panel = 0; panel < matrix->n_panels(); panel += together) {
+      const PanelChoice panels{panel, std::min(together, matrix->n_panels() - panel)};
+      matrix->multiply(panels, prepared, choice, s, t, y.data(), slice);
       for (uint32_t row = 0; row < choice.count; ++row)
-        std::copy_n(y.data() + row * kLanes, matrix->panel_outputs(panel), &out[row * w.rows + panel * kLanes]);
+        std::copy_n(&y[row * panels.count * kLanes], matrix->outputs_of(panels), &out[row * w.rows + panel * kLanes]);
     }
     return out;
   }
@@ -87,7 +88,7 @@ struct Problem {
 };
 
 bool takes_integers(quant::Format format) {
-  return multiply_panel_for(integers_of(*available_isas()[0], Activations::k14Bit), format) != nullptr;
+  return multiply_panels_for(integers_of(*available_isas()[0], Activations::k14Bit), format) != nullptr;
 }
 
 // As integers an activation is off by at most half a step of its group, uniformly: a variance of step² / 12 each, times
@@ -163,7 +164,7 @@ TEST_P(Matrix, product_is_near_the_exact_one) {
     }
 }
 
-TEST_P(Matrix, bits_are_the_same_on_every_instruction_set_and_in_every_batch) {
+TEST_P(Matrix, bits_are_the_same_on_every_instruction_set_in_every_batch_and_with_any_panels_together) {
   const quant::Format format = GetParam();
   const uint32_t block = quant::info(format).block_elements;
   for (uint32_t rows : kRows)
@@ -175,8 +176,10 @@ TEST_P(Matrix, bits_are_the_same_on_every_instruction_set_and_in_every_batch) {
         for (uint32_t batch : kBatches) {
           const uint32_t first = kLargestBatch - batch;
           const std::vector<float> part(expected.begin() + size_t{first} * rows, expected.end());
-          ASSERT_TRUE(same_bits(p.multiply(*isa, first, batch), part))
-              << isa->name << ", " << name_of(p.activations) << ", " << rows << " x " << cols << ", batch of " << batch;
+          const uint32_t together = 1 + (batch + i) % kMostPanels;
+          ASSERT_TRUE(same_bits(p.multiply(*isa, first, batch, together), part))
+              << isa->name << ", " << name_of(p.activations) << ", " << rows << " x " << cols << ", batch of " << batch
+              << ", " << together << " panels together";
         }
     }
 }

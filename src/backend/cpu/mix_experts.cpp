@@ -184,10 +184,10 @@ class MixExpertsKernel final : public OpKernel {
     const bool is_scale = panel == m_.router.n_panels();
     const MatrixKernel& m = is_scale ? *m_.shared_scale : m_.router;
     const PreparedInput x = is_scale ? input_at(s, {}) : input_at(s, router_at_);
-    m.multiply(is_scale ? 0 : panel, x, {s.n_rows}, s, t, t.panel[0]);
-    const uint32_t count = is_scale ? 1 : m.panel_outputs(panel);
+    m.multiply({is_scale ? 0 : panel}, x, {s.n_rows}, s, t, t.panels[0]);
+    const uint32_t count = is_scale ? 1 : m.outputs_of({panel});
     for (size_t row = 0; row < s.n_rows; ++row)
-      std::copy_n(t.panel[0] + row * kLanes, count, scores(row, s) + panel * kLanes);
+      std::copy_n(t.panels[0] + row * kLanes, count, scores(row, s) + panel * kLanes);
   }
 
   void choose(size_t row, const StepState& s) const {
@@ -268,15 +268,15 @@ class MixExpertsKernel final : public OpKernel {
   // Hidden values [32 group, …) of one expert for the rows that chose it, to rows `first`… of `out`.
   void hidden_group(const Unit& u, uint32_t expert, const RowChoice& rows, uint32_t group, const InputKernel& kernel,
                     const PreparedInput& out, uint32_t first, const StepState& s, ThreadScratch& t) const {
-    float *gate = t.panel[0], *up = t.panel[1], *both = gate + size_t{rows.count} * kLanes;  // both: [rows][32]
+    float *gate = t.panels[0], *up = t.panels[1], *both = gate + size_t{rows.count} * kLanes;  // both: [rows][32]
     const size_t biases = size_t{expert} * u.gate.rows();
     const auto bias = [&](const float* all) { return all ? all + biases : nullptr; };
     for (uint32_t half = 0; half < 2; ++half) {
       const uint32_t panel = 2 * group + half;
       if (panel == u.gate.n_panels()) break;
-      const uint32_t count = u.gate.panel_outputs(panel);
-      u.gate.multiply(panel, input_at(s, {}), rows, s, t, gate, expert);
-      u.up.multiply(panel, input_at(s, {}), rows, s, t, up, expert);
+      const uint32_t count = u.gate.outputs_of({panel});
+      u.gate.multiply({panel}, input_at(s, {}), rows, s, t, gate, expert);
+      u.up.multiply({panel}, input_at(s, {}), rows, s, t, up, expert);
       add_bias(bias(u.gate_bias), panel, count, rows.count, gate);
       add_bias(bias(u.up_bias), panel, count, rows.count, up);
       gate_of(*s.isa, op_.activation)(up, gate, size_t{rows.count} * kLanes);
@@ -289,17 +289,17 @@ class MixExpertsKernel final : public OpKernel {
 
   void down(uint32_t panel, const StepState& s, ThreadScratch& t) const {
     const Groups g = groups(s);
-    const uint32_t count = m_.experts.down.panel_outputs(panel);
-    float* y = t.panel[0];  // [slots][16]
+    const uint32_t count = m_.experts.down.outputs_of({panel});
+    float* y = t.panels[0];  // [slots][16]
     for (uint32_t i = 0; i < *g.n_used; ++i) {
       const RowChoice slots{.count = g.first[i + 1] - g.first[i], .first = g.first[i]};
       float* out = y + size_t{slots.first} * kLanes;
-      m_.experts.down.multiply(panel, input_at(s, hidden_at_), slots, s, t, out, g.used[i]);
+      m_.experts.down.multiply({panel}, input_at(s, hidden_at_), slots, s, t, out, g.used[i]);
       const float* bias = m_.experts.down_bias;
       add_bias(bias ? bias + size_t{g.used[i]} * width_ : nullptr, panel, count, slots.count, out);
     }
     if (m_.shared)
-      m_.shared->down.multiply(panel, input_at(s, shared_hidden_at_), {s.n_rows}, s, t,
+      m_.shared->down.multiply({panel}, input_at(s, shared_hidden_at_), {s.n_rows}, s, t,
                                y + size_t{shared_slot(0, s)} * kLanes);
     for (size_t row = 0; row < s.n_rows; ++row) {
       float sum[kLanes];

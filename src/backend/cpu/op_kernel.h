@@ -23,7 +23,7 @@ struct Needs {
   size_t queries_per_row = 0;  // floats
   size_t indices_per_row = 0;
   size_t indices = 0;         // besides those of rows
-  size_t panels_per_row = 1;  // in ThreadScratch::panel[0]
+  size_t panels_per_row = 1;  // in each of ThreadScratch::panels
   size_t thread_floats = 0;
   size_t softmax_floats = 0;  // per chunk of a KV head's queries, when chunks are computed apart
 
@@ -33,7 +33,7 @@ struct Needs {
 struct ThreadScratch {
   std::byte* groups;  // [Needs::groups_per_row]: one row's input, prepared by this thread for itself
   float* plain;       // [Needs::plain_per_row], the same
-  float* panel[2];    // [max_rows · Needs::panels_per_row][16], [max_rows][16]
+  float* panels[2];   // [max_rows · Needs::panels_per_row][16]
   float* floats;      // [Needs::thread_floats]
 };
 

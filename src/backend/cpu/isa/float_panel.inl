@@ -1,4 +1,4 @@
-// Mat-vec and mat-mul of one panel of a floating-point format: 16 outputs, one per lane, times any number of rows. A
+// Mat-vec and mat-mul of panels of a floating-point format: 16 outputs, one per lane, times any number of rows. A
 // row's result does not depend on the other rows: per group of 32 inputs (or what is left of them), in order,
 //   s = fma(w, x, s) from 0 on, input after input
 //   acc = acc + s
@@ -36,19 +36,31 @@ struct WeightBF16 {
 };
 
 constexpr int kFloatRows = kMostQueries;  // rows whose sums are in registers together, as attention's are
-/// Inputs whose weights, as f32, stay in the first-level cache beside those rows.
+/// Inputs of all panels whose weights, as f32, stay in the first-level cache beside those rows.
 constexpr uint32_t kFloatStretch = 8 * kGroup;
+static_assert(kFloatStretch / kMostPanels >= kGroup);
 
-/// Adds the products of inputs [first, first + n) to y, of the rows [row, row + kRows) of those that are asked for.
-/// w: weights of these inputs; kPrefetches: they come from memory.
+/// Weights of inputs [first, first + n) of the panels, `stride` bytes apart.
+struct FloatStretch {
+  const uint8_t* weights;
+  size_t stride;
+  uint32_t first, n;
+};
+
+/// Adds the products of a stretch to y, of panel p and the rows [row, row + kRows) of those that are asked for.
+/// kPrefetches: the weights come from memory.
 template <class Weight, int kRows, bool kPrefetches>
-static void multiply_stretch(const FloatPanelArgs& a, const uint8_t* w, uint32_t first, uint32_t n, uint32_t row) {
+static void multiply_stretch(const FloatPanelArgs& a, const FloatStretch& stretch, uint32_t p, uint32_t row) {
+  const uint8_t* w = stretch.weights + p * stretch.stride;
+  const uint32_t n = stretch.n;
+  const size_t y_stride = size_t(a.n_panels) * kLanes;
+  float* y = a.y + row * y_stride + p * kLanes;
   const float* x[kRows];
   Floats acc[kRows];
-  const bool begins = first == 0 && !a.adds;
+  const bool begins = stretch.first == 0 && !a.adds;
   repeat<kRows>([&](auto r) __attribute__((always_inline)) {
-    x[r] = a.inputs + (a.rows ? a.rows[row + r] : row + r) * a.input_stride + first;
-    acc[r] = begins ? broadcast(0.0f) : load(a.y + (row + r) * kLanes);
+    x[r] = a.inputs + (a.rows ? a.rows[row + r] : row + r) * a.input_stride + stretch.first;
+    acc[r] = begins ? broadcast(0.0f) : load(y + r * y_stride);
   });
   for (uint32_t k = 0; k < n;) {
     const uint32_t end = n - k < kGroup ? n : k + kGroup;
@@ -64,35 +76,44 @@ static void multiply_stretch(const FloatPanelArgs& a, const uint8_t* w, uint32_t
     }
     repeat<kRows>([&](auto r) __attribute__((always_inline)) { acc[r] = add(acc[r], s[r]); });
   }
-  repeat<kRows>([&](auto r) __attribute__((always_inline)) { store(a.y + (row + r) * kLanes, acc[r]); });
+  repeat<kRows>([&](auto r) __attribute__((always_inline)) { store(y + r * y_stride, acc[r]); });
 }
 
+/// kRows rows of all panels.
+template <class Weight, int kRows, bool kPrefetches>
+static void multiply_stretches(const FloatPanelArgs& a, const FloatStretch& stretch, uint32_t row) {
+  for (uint32_t p = 0; p < a.n_panels; ++p) multiply_stretch<Weight, kRows, kPrefetches>(a, stretch, p, row);
+}
 /// All rows, as many together as there are registers for.
 template <class Weight, bool kPrefetches>
-static void multiply_stretch_of_all(const FloatPanelArgs& a, const uint8_t* w, uint32_t first, uint32_t n) {
+static void multiply_all_rows(const FloatPanelArgs& a, const FloatStretch& stretch) {
   uint32_t row = 0;
   for (; row + kFloatRows <= a.n_rows; row += kFloatRows)
-    multiply_stretch<Weight, kFloatRows, kPrefetches>(a, w, first, n, row);
+    multiply_stretches<Weight, kFloatRows, kPrefetches>(a, stretch, row);
   if constexpr (kFloatRows > 4)
-    if ((a.n_rows - row) & 4) multiply_stretch<Weight, 4, kPrefetches>(a, w, first, n, row), row += 4;
-  if ((a.n_rows - row) & 2) multiply_stretch<Weight, 2, kPrefetches>(a, w, first, n, row), row += 2;
-  if ((a.n_rows - row) & 1) multiply_stretch<Weight, 1, kPrefetches>(a, w, first, n, row);
+    if ((a.n_rows - row) & 4) multiply_stretches<Weight, 4, kPrefetches>(a, stretch, row), row += 4;
+  if ((a.n_rows - row) & 2) multiply_stretches<Weight, 2, kPrefetches>(a, stretch, row), row += 2;
+  if ((a.n_rows - row) & 1) multiply_stretches<Weight, 1, kPrefetches>(a, stretch, row);
 }
 
 template <class Weight>
-static void multiply_float_panel(const FloatPanelArgs& a) {
+static void multiply_float_panels(const FloatPanelArgs& a) {
   constexpr uint32_t kInput = kLanes * Weight::kBytes;
   const bool unpacks = Weight::kBytes != 4 && a.n_rows > uint32_t(kFloatRows);  // once for all rows
   alignas(64) float unpacked[kFloatStretch * kLanes];
-  for (uint32_t first = 0; first < a.cols; first += kFloatStretch) {
-    const uint32_t n = a.cols - first < kFloatStretch ? a.cols - first : kFloatStretch;
-    const uint8_t* w = a.panel + size_t(first) * kInput;
+  const uint32_t most = kFloatStretch / a.n_panels / kGroup * kGroup;
+  for (uint32_t first = 0; first < a.cols; first += most) {
+    const uint32_t n = a.cols - first < most ? a.cols - first : most;
+    const FloatStretch stretch = {a.panels + size_t(first) * kInput, a.panel_bytes, first, n};
     if (!unpacks) {
-      multiply_stretch_of_all<Weight, true>(a, w, first, n);
-    } else {
-      for (uint32_t k = 0; k < n; ++k) store(unpacked + k * kLanes, Weight::load16(w + k * kInput));
-      multiply_stretch_of_all<WeightF32, false>(a, reinterpret_cast<const uint8_t*>(unpacked), first, n);
+      multiply_all_rows<Weight, true>(a, stretch);
+      continue;
     }
+    for (uint32_t p = 0; p < a.n_panels; ++p)
+      for (uint32_t k = 0; k < n; ++k)
+        store(unpacked + (p * most + k) * kLanes, Weight::load16(stretch.weights + p * stretch.stride + k * kInput));
+    multiply_all_rows<WeightF32, false>(
+        a, {reinterpret_cast<const uint8_t*>(unpacked), size_t(most) * kLanes * sizeof(float), first, n});
   }
 }
 

@@ -50,7 +50,7 @@ size_t group_bytes(Activations activations) {
   return activations == Activations::k8Bit ? sizeof(ActivationGroup<1>) : sizeof(ActivationGroup<2>);
 }
 
-PanelFn multiply_panel_for(const Isa::Integers& integers, quant::Format format) {
+PanelFn multiply_panels_for(const Isa::Integers& integers, quant::Format format) {
   switch (format) {
 #define HC_X(name, ...) \
   case quant::Format::k##name: return integers.name;

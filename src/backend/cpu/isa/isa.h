@@ -24,7 +24,7 @@ Result<const Isa*> chosen_isa();
 const Isa::Integers& integers_of(const Isa& isa, Activations activations);
 size_t group_bytes(Activations activations);
 /// Those of a format that is packed into panels (packing.h), of integers or of floating-point values; null for others.
-PanelFn multiply_panel_for(const Isa::Integers& integers, quant::Format format);
+PanelFn multiply_panels_for(const Isa::Integers& integers, quant::Format format);
 FloatPanelFn multiply_floats_for(const Isa& isa, quant::Format format);
 UnpackFn unpack_for(const Isa& isa, quant::Format format);
 

@@ -47,7 +47,7 @@ TEST(Isa, packed_formats_have_all_of_their_functions_and_no_other_has_any) {
     for (const quant::FormatInfo& f : quant::kFormats) {
       const bool floats = multiply_floats_for(*isa, f.format) != nullptr;
       for (Activations a : {Activations::k14Bit, Activations::k8Bit})
-        EXPECT_EQ(multiply_panel_for(integers_of(*isa, a), f.format) != nullptr, is_packed(f.format) && !floats)
+        EXPECT_EQ(multiply_panels_for(integers_of(*isa, a), f.format) != nullptr, is_packed(f.format) && !floats)
             << f.name;
       EXPECT_TRUE(!floats || is_packed(f.format)) << f.name;
       EXPECT_EQ(unpack_for(*isa, f.format) != nullptr, is_packed(f.format)) << f.name;

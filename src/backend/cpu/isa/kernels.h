@@ -78,29 +78,37 @@ enum CodePlanes : uint32_t {
 // exactly the bits of the file. All others are unpacked to such a panel of F32 in every step.
 #define HC_CPU_FLOAT_FORMATS(X) X(F32) X(F16) X(BF16)
 
-/// y[row][output] = Σ_k w[output][k] · x[row][k] for one panel of 16 outputs.
+/// Most panels that are multiplied together: what is read of many rows of input then serves all of them.
+inline constexpr uint32_t kMostPanels = 4;
+
+/// y[row][output] = Σ_k w[output][k] · x[row][k] for panels of 16 outputs. An output's bits are those of its panel
+/// alone.
 struct PanelArgs {
-  const uint8_t* panel;
+  const uint8_t* panels;
+  uint32_t n_panels;  // 1..kMostPanels, panel_bytes apart
+  size_t panel_bytes;
   uint32_t n_groups;     // inputs / 32
   const void* groups;    // ActivationGroup, in tiles
   uint32_t tile_rows;    // rows of a tile
   uint32_t first;        // row of the input
   const uint32_t* rows;  // [n_rows] which rows of the input; null: those from `first` on
   uint32_t n_rows;
-  float* y;  // [n_rows][16]
+  float* y;  // [n_rows][n_panels][16]
 };
 using PanelFn = void (*)(const PanelArgs&);
-/// The same for a panel of a floating-point format. A panel may be multiplied piece by piece, each but the last a
-/// multiple of 32 inputs, with the bits of one call.
+/// The same for panels of a floating-point format. They may be multiplied piece by piece, each but the last a multiple
+/// of 32 inputs, with the bits of one call.
 struct FloatPanelArgs {
-  const uint8_t* panel;  // [cols][16]
+  const uint8_t* panels;  // [cols][16] each
+  uint32_t n_panels;      // as in PanelArgs
+  size_t panel_bytes;
   uint32_t cols;
   const float* inputs;  // [rows] of cols floats, input_stride apart
   size_t input_stride;
   const uint32_t* rows;  // as in PanelArgs
   uint32_t n_rows;
   bool adds;  // to what y holds: this is not the first piece
-  float* y;   // [n_rows][16]
+  float* y;   // [n_rows][n_panels][16]
 };
 using FloatPanelFn = void (*)(const FloatPanelArgs&);
 

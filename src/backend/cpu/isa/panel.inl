@@ -1,4 +1,4 @@
-// Mat-vec and mat-mul of one packed panel: 16 outputs, one per lane, times any number of rows. A row's result does not
+// Mat-vec and mat-mul of packed panels: 16 outputs, one per lane, times any number of rows. A row's result does not
 // depend on the other rows: per group of 32 inputs, in order,
 //   acc = fma(float(Σ (code − offset) q), d_weight · d_activation, acc)       once, or per half of the group
 //   acc = fma(m_weight, d_activation · Σ q, acc)                             likewise, where the format has minima.
@@ -124,17 +124,23 @@ HC_INLINE void multiply_group_of_all(const Ints* w, const Floats* d, const Float
   if constexpr (kRest != 0) multiply_group<Format, kPlanes, kWhole * kTogether, kRest>(w, d, m, rows, acc);
 }
 
+/// The sums of a row and panel.
+HC_INLINE float* outputs_at(const PanelArgs& a, uint32_t row, uint32_t p) {
+  return a.y + (size_t(row) * a.n_panels + p) * kLanes;
+}
+
 // ---- few rows: the panel is waited for, and its codes live in registers only
 
 constexpr uint32_t kMostFewRows = kRowsTogether == 1 ? 1 : 2 * kRowsTogether;  // that share unpacked codes
 constexpr uint32_t kPrefetchBytes = 4096;  // how far ahead of a decoded token's reading
 
+/// Rows [first_row, first_row + kRows) times panel p.
 template <class Format, int kPlanes, int kRows>
-static void multiply_rows(const PanelArgs& a, uint32_t first_row) {
+static void multiply_rows(const PanelArgs& a, uint32_t p, uint32_t first_row) {
   Floats acc[kRows];
   repeat<kRows>([&](auto r) __attribute__((always_inline)) { acc[r] = broadcast(0.0f); });
   auto rows = listed_rows<kPlanes, kRows>(a, first_row, 0);
-  const uint8_t* block = a.panel;
+  const uint8_t* block = a.panels + p * a.panel_bytes;
   for (uint32_t group = 0; group < a.n_groups; block += Format::kBlockBytes) {
     for (uint32_t within = 0; within < Format::kGroupsPerBlock; ++within, ++group, rows.advance(a.tile_rows)) {
       const uint8_t* codes = block + Format::kScaleBytes + within * Format::kCodeBytes;
@@ -147,12 +153,13 @@ static void multiply_rows(const PanelArgs& a, uint32_t first_row) {
       multiply_group_of_all<Format, kPlanes, kRows, kRowsTogether>(w, d, m, rows, acc);
     }
   }
-  repeat<kRows>([&](auto r) __attribute__((always_inline)) { store(a.y + (first_row + r) * kLanes, acc[r]); });
+  repeat<kRows>([&](auto r) __attribute__((always_inline)) { store(outputs_at(a, first_row + r, p), acc[r]); });
 }
 
-// ---- many rows: groups of a panel are unpacked once for all of them
+// ---- many rows: groups of the panels are unpacked once for all of them
 
-constexpr uint32_t kUnpackedGroups = 32;  // as many as stay in the first-level cache beside a tile of rows
+constexpr uint32_t kUnpackedGroups =
+    32;  // of all panels: as many as stay in the first-level cache beside a tile of rows
 
 /// The format once its codes have been raised by 128 − kOffset, if that spares work.
 template <class Format>
@@ -169,17 +176,18 @@ struct Unpacked {
   Floats m[Format::kMins == 0 ? 1 : Format::kMins];
 };
 
-/// Adds n groups to the sums of kRowsTogetherUnpacked rows of a tile of 8.
+/// Adds n groups to the sums of kRowsTogetherUnpacked rows of a tile of 8. y: of the first row, those of others are
+/// y_stride apart.
 template <class Format, int kPlanes>
 static void multiply_unpacked(const Unpacked<Format>* unpacked, uint32_t n, TileRows<kPlanes> rows, bool first,
-                              float* y) {
+                              float* y, size_t y_stride) {
   constexpr int kRows = kRowsTogetherUnpacked;
   Floats acc[kRows];
   repeat<kRows>([&](auto r)
-                    __attribute__((always_inline)) { acc[r] = first ? broadcast(0.0f) : load(y + r * int(kLanes)); });
+                    __attribute__((always_inline)) { acc[r] = first ? broadcast(0.0f) : load(y + r * y_stride); });
   for (uint32_t i = 0; i < n; ++i, ++unpacked, rows.advance(kTileRows))
     multiply_group<RaisedFormat<Format>, kPlanes, 0, kRows>(unpacked->w, unpacked->d, unpacked->m, rows, acc);
-  repeat<kRows>([&](auto r) __attribute__((always_inline)) { store(y + r * int(kLanes), acc[r]); });
+  repeat<kRows>([&](auto r) __attribute__((always_inline)) { store(y + r * y_stride, acc[r]); });
 }
 
 /// Groups [group, group + n) of eight rows from `row` on, as a tile; copied to `copy` where they lie otherwise.
@@ -198,44 +206,58 @@ static const ActivationGroup<kPlanes>* tile_at(const PanelArgs& a, uint32_t row,
 }
 
 template <class Format, int kPlanes>
+static void unpack_groups(const uint8_t* block, uint32_t n, Unpacked<Format>* unpacked) {
+  for (uint32_t i = 0; i < n; block += Format::kBlockBytes)
+    for (uint32_t within = 0; within < Format::kGroupsPerBlock; ++within, ++i) {
+      load_codes<Format>(block + Format::kScaleBytes + within * Format::kCodeBytes, unpacked[i].w);
+      if constexpr (RaisedFormat<Format>::kRaised && Format::kOffset != 128)
+        for (Ints& w : unpacked[i].w) w = add(w, broadcast_int(int32_t((128 - Format::kOffset) * 0x01010101u)));
+      if constexpr (kPairsRows<Format, kPlanes>) Dot<Format, 8, kPlanes>::pair_up(unpacked[i].w);
+      Format::scales(block, within, unpacked[i].d, unpacked[i].m);
+    }
+}
+
+template <class Format, int kPlanes>
 static void multiply_tiles(const PanelArgs& a, uint32_t n_rows) {
-  static_assert(kUnpackedGroups % Format::kGroupsPerBlock == 0 && kTileRows % kRowsTogetherUnpacked == 0);
+  constexpr uint32_t kBlock = Format::kGroupsPerBlock;
+  static_assert(kUnpackedGroups / kMostPanels % kBlock == 0 && kTileRows % kRowsTogetherUnpacked == 0);
   Unpacked<Format> unpacked[kUnpackedGroups];
   ActivationGroup<kPlanes> copy[kUnpackedGroups * kTileRows];
-  const uint8_t* block = a.panel;
-  for (uint32_t group = 0; group < a.n_groups; group += kUnpackedGroups) {
-    const uint32_t n = a.n_groups - group < kUnpackedGroups ? a.n_groups - group : kUnpackedGroups;
-    for (uint32_t i = 0; i < n; block += Format::kBlockBytes)
-      for (uint32_t within = 0; within < Format::kGroupsPerBlock; ++within, ++i) {
-        load_codes<Format>(block + Format::kScaleBytes + within * Format::kCodeBytes, unpacked[i].w);
-        if constexpr (RaisedFormat<Format>::kRaised && Format::kOffset != 128)
-          for (Ints& w : unpacked[i].w) w = add(w, broadcast_int(int32_t((128 - Format::kOffset) * 0x01010101u)));
-        if constexpr (kPairsRows<Format, kPlanes>) Dot<Format, 8, kPlanes>::pair_up(unpacked[i].w);
-        Format::scales(block, within, unpacked[i].d, unpacked[i].m);
-      }
+  const uint32_t stretch = kUnpackedGroups / a.n_panels / kBlock * kBlock;
+  for (uint32_t group = 0; group < a.n_groups; group += stretch) {
+    const uint32_t n = a.n_groups - group < stretch ? a.n_groups - group : stretch;
+    for (uint32_t p = 0; p < a.n_panels; ++p)
+      unpack_groups<Format, kPlanes>(a.panels + p * a.panel_bytes + size_t(group / kBlock) * Format::kBlockBytes, n,
+                                     unpacked + p * stretch);
     for (uint32_t row = 0; row < n_rows; row += kTileRows) {
       const ActivationGroup<kPlanes>* tile = tile_at<kPlanes>(a, row, group, n, copy);
-      for (uint32_t r = 0; r < kTileRows; r += uint32_t(kRowsTogetherUnpacked))
-        multiply_unpacked<Format, kPlanes>(unpacked, n, {tile + r}, group == 0, a.y + size_t(row + r) * kLanes);
+      for (uint32_t p = 0; p < a.n_panels; ++p)
+        for (uint32_t r = 0; r < kTileRows; r += uint32_t(kRowsTogetherUnpacked))
+          multiply_unpacked<Format, kPlanes>(unpacked + p * stretch, n, {tile + r}, group == 0,
+                                             outputs_at(a, row + r, p), size_t(a.n_panels) * kLanes);
     }
   }
 }
 
 template <class Format, int kPlanes>
-static void multiply_panel(const PanelArgs& a) {
-  uint32_t row = 0;
+static void multiply_panels(const PanelArgs& a) {
+  uint32_t first = 0;
   if (a.n_rows > kTileRows) {
-    row = a.n_rows / kTileRows * kTileRows;
-    multiply_tiles<Format, kPlanes>(a, row);
+    first = a.n_rows / kTileRows * kTileRows;
+    multiply_tiles<Format, kPlanes>(a, first);
   }
   // A panel that has just been read is in the cache: the rest of the rows takes it again in fewer and fewer together.
-  for (; row + kMostFewRows <= a.n_rows; row += kMostFewRows) multiply_rows<Format, kPlanes, int(kMostFewRows)>(a, row);
-  if constexpr (kMostFewRows > 4)
-    if ((a.n_rows - row) & 4) multiply_rows<Format, kPlanes, 4>(a, row), row += 4;
-  if constexpr (kMostFewRows > 2)
-    if ((a.n_rows - row) & 2) multiply_rows<Format, kPlanes, 2>(a, row), row += 2;
-  if constexpr (kMostFewRows > 1)
-    if ((a.n_rows - row) & 1) multiply_rows<Format, kPlanes, 1>(a, row);
+  for (uint32_t p = 0; p < a.n_panels; ++p) {
+    uint32_t row = first;
+    for (; row + kMostFewRows <= a.n_rows; row += kMostFewRows)
+      multiply_rows<Format, kPlanes, int(kMostFewRows)>(a, p, row);
+    if constexpr (kMostFewRows > 4)
+      if ((a.n_rows - row) & 4) multiply_rows<Format, kPlanes, 4>(a, p, row), row += 4;
+    if constexpr (kMostFewRows > 2)
+      if ((a.n_rows - row) & 2) multiply_rows<Format, kPlanes, 2>(a, p, row), row += 2;
+    if constexpr (kMostFewRows > 1)
+      if ((a.n_rows - row) & 1) multiply_rows<Format, kPlanes, 1>(a, p, row);
+  }
 }
 
 /// The values of one output of a panel.

@@ -1,7 +1,7 @@
 // The function table of the instruction set that is being compiled.
-#define HC_FLOAT(format) .format = multiply_float_panel<Weight##format>,
-#define HC_INTEGER_8(format, ...) .format = multiply_panel<Format##format, 1>,
-#define HC_INTEGER_14(format, ...) .format = multiply_panel<Format##format, 2>,
+#define HC_FLOAT(format) .format = multiply_float_panels<Weight##format>,
+#define HC_INTEGER_8(format, ...) .format = multiply_panels<Format##format, 1>,
+#define HC_INTEGER_14(format, ...) .format = multiply_panels<Format##format, 2>,
 #define HC_UNPACK(format, ...) .format = unpack_output<Format##format>,
 #define HC_UNPACK_FLOAT(format) .format = unpack_float_output<Weight##format>,
 #define HC_ISA_TABLE(isa_name)                                                          \
