@@ -313,7 +313,7 @@ void expect_nearest(const Isa& isa, Activations activations, float largest_q) {
   ASSERT_EQ(sizeof g, group_bytes(activations));
   integers_of(isa, activations).quantize(x.data(), 32, 1, &g);
   EXPECT_EQ(g.d, 2.0f / largest_q);
-  int32_t sums[2] = {};
+  int32_t total = 0, sums[kPlanes][2] = {};
   for (int i = 0; i < 32; ++i) {
     int q = 0;
     for (const auto& plane : g.planes) q = 128 * q + plane[i];
@@ -321,13 +321,15 @@ void expect_nearest(const Isa& isa, Activations activations, float largest_q) {
     if (kPlanes == 2) {
       for (const auto& plane : g.planes) EXPECT_TRUE(plane[i] >= -64 && plane[i] <= 63) << isa.name;
     }
-    sums[i / 16] += q;
+    total += q;
+    for (int p = 0; p < kPlanes; ++p) sums[p][i / 16] += g.planes[p][i];
   }
-  const int32_t unit = kPlanes == 1 ? -128 : -1;
-  EXPECT_EQ(g.raised[0], unit * (sums[0] + sums[1]));
-  EXPECT_EQ(g.raised[1], unit * sums[0]);
-  EXPECT_EQ(g.raised[2], unit * sums[1]);
-  EXPECT_EQ(g.d_sum, g.d * float(sums[0] + sums[1]));
+  for (int p = 0; p < kPlanes; ++p) {
+    EXPECT_EQ(g.raised[p][0], -128 * (sums[p][0] + sums[p][1]));
+    EXPECT_EQ(g.raised[p][1], -128 * sums[p][0]);
+    EXPECT_EQ(g.raised[p][2], -128 * sums[p][1]);
+  }
+  EXPECT_EQ(g.d_sum, g.d * float(total));
 }
 
 TEST(MatrixInput, integers_are_the_nearest_of_their_bits) {

@@ -7,3 +7,6 @@ constexpr bool kRaisesCodes = true;       // to an offset of 128, when they are 
 HC_INLINE void add_products(Ints& sum, Ints codes, const int8_t* quad) {
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum.a) : "v"(codes.a), "m"(*reinterpret_cast<const int32_t*>(quad)));
 }
+HC_INLINE Ints add_low_words(Ints sum, Ints x, int16_t factor) {
+  return {_mm512_dpwssd_epi32(sum.a, x.a, _mm512_set1_epi32(uint16_t(factor)))};
+}

@@ -46,7 +46,7 @@ struct Dot {
   template <int kPart>
   [[gnu::always_inline]] void start(const ActivationGroup<kPlanes>& x) {
     repeat<kPlanes>([&](auto p) __attribute__((always_inline)) { sums[p] = broadcast_int(0); });
-    if constexpr (kStarts) sums[kPlanes - 1] = broadcast_int(-times_sum<Format::kOffset, kPart>(x));
+    if constexpr (kStarts) sums[kPlanes - 1] = broadcast_int(-int32_t(Format::kOffset) * sum_of<kPart>(x));
   }
   template <int kQuad>
   [[gnu::always_inline]] void step(Ints codes, const ActivationGroup<kPlanes>& x) {
@@ -72,8 +72,8 @@ struct Dot {
     [[gnu::always_inline]] void start(const ActivationGroup<kPlanes>& x, const ActivationGroup<kPlanes>& y) {
       repeat<kPlanes * 8>([&](auto i) __attribute__((always_inline)) { sums[i / 8][i % 8] = vdupq_n_s32(0); });
       if constexpr (!kStarts) return;
-      const int32x4_t initial = vzip1q_s32(vdupq_n_s32(-times_sum<Format::kOffset, kPart>(x)),
-                                           vdupq_n_s32(-times_sum<Format::kOffset, kPart>(y)));
+      const int32x4_t initial = vzip1q_s32(vdupq_n_s32(-int32_t(Format::kOffset) * sum_of<kPart>(x)),
+                                           vdupq_n_s32(-int32_t(Format::kOffset) * sum_of<kPart>(y)));
       repeat<8>([&](auto i) __attribute__((always_inline)) { sums[kPlanes - 1][i] = initial; });
     }
     template <int kQuad>

@@ -18,7 +18,7 @@ struct Dot {
 
   template <int kPart>
   [[gnu::always_inline]] void start(const ActivationGroup<kPlanes>& x) {
-    initial = -times_sum<Format::kOffset, kPart>(x);
+    initial = -int32_t(Format::kOffset) * sum_of<kPart>(x);
     if constexpr (kFlushes) sum = broadcast_int(initial);
   }
   template <int kQuad>

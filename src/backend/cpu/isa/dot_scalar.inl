@@ -21,7 +21,7 @@ struct Dot {
 
   template <int kPart>
   void start(const ActivationGroup<kPlanes>& x) {
-    sum = broadcast_int(-times_sum<Format::kOffset, kPart>(x));
+    sum = broadcast_int(-int32_t(Format::kOffset) * sum_of<kPart>(x));
   }
   template <int kQuad>
   void step(const Ints& codes, const ActivationGroup<kPlanes>& x) {

@@ -3,7 +3,8 @@
 // The formulas are those of quant/blocks.h, products in the same order. Scales of a block lie in front of its codes,
 // the fields in the order of packing.cpp, sixteen outputs side by side.
 
-// kMax: largest code. AVX2 adds 16-bit products of several bytes when it is small enough.
+// kMax: largest code. AVX2 adds 16-bit products of several bytes when it is small enough. kReach: what sums of products
+// of the first plane reach at most, per unit of activation, once they are complete.
 #define HC_FORMAT(name, offset, max, scales, mins)                                    \
   static constexpr uint32_t kGroupsPerBlock = kPanel##name.groups;                    \
   static constexpr uint32_t kCodeBytes = kPanel##name.code_bytes;                     \
@@ -11,6 +12,7 @@
   static constexpr uint32_t kBlockBytes = kScaleBytes + kGroupsPerBlock * kCodeBytes; \
   static constexpr uint32_t kOffset = offset;                                         \
   static constexpr uint32_t kMax = max;                                               \
+  static constexpr uint32_t kReach = max;                                             \
   static constexpr uint32_t kScales = scales;                                         \
   static constexpr uint32_t kMins = mins;
 

@@ -27,11 +27,11 @@ struct ActivationGroup {
   int8_t planes[kPlanes][kGroup];
   float d;
   float d_sum;  // d · Σ q
-  /// −128 Σ q of the group and of its halves, in units of the first plane: what the products of that plane start from
-  /// where codes are 128 too large.
-  int32_t raised[3];
+  /// −128 times the sum of a plane, over the group and over its halves: what the products of the plane start from where
+  /// codes are 128 too large.
+  int32_t raised[kPlanes][3];
 };
-static_assert(sizeof(ActivationGroup<1>) == 52 && sizeof(ActivationGroup<2>) == 84);
+static_assert(sizeof(ActivationGroup<1>) == 52 && sizeof(ActivationGroup<2>) == 96);
 inline constexpr int kMostPlanes = 2;
 
 /// Most rows whose groups are interleaved, so that one pointer reaches them all. An input of n rows lies in tiles of

@@ -109,7 +109,7 @@ HC_INLINE void multiply_group(const Ints* w, const Floats* d, const Floats* m, c
     repeat<kRows>([&](auto r) __attribute__((always_inline)) {
       const auto& row = rows[kFirst + r];
       float scaled = row.d_sum;
-      if constexpr (Format::kMins == 2) scaled = row.d * float(times_sum<4, half + 1>(row) / 4);
+      if constexpr (Format::kMins == 2) scaled = row.d * float(sum_of<half + 1>(row));
       acc[kFirst + r] = fma(m[half], broadcast(scaled), acc[kFirst + r]);
     });
   });
@@ -167,6 +167,9 @@ struct RaisedFormat : Format {
   static constexpr bool kRaised = kRaisesCodes && Format::kOffset != 0;
   static constexpr uint32_t kOffset = kRaised ? 128 : Format::kOffset;
   static constexpr uint32_t kMax = kRaised ? 255 : Format::kMax;
+  static constexpr uint32_t kReach = !kRaised                                           ? Format::kReach
+                                     : Format::kOffset < Format::kMax - Format::kOffset ? Format::kMax - Format::kOffset
+                                                                                        : Format::kOffset;
 };
 
 template <class Format>

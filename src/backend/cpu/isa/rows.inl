@@ -91,26 +91,30 @@ static void quantize(const float* x, uint32_t cols, uint32_t stride, void* group
     const bool finite = bits < 0x7f800000, zero = finite && largest < 1e-30f;
     const Floats factor = broadcast(finite && !zero ? kLargest / largest : 0.0f);
     const Floats to_integer = broadcast(12582912.0f);  // 1.5 · 2^23: rounds to nearest, ties to even
-    int32_t sums[2];
+    int32_t sums[2];  // of a half; of two planes both: 65536 Σ first + Σ second, which is small
     for (int i = 0; i < 2; ++i) {
       // A selection, not a product: an infinity times 0 would be a NaN.
       const Floats v = finite ? mul(i == 0 ? x0 : x1, factor) : broadcast(0.0f);
       const Ints q = sub(as_ints(add(v, to_integer)), broadcast_int(0x4B400000));
       if constexpr (kPlanes == 1) {
         store_bytes(out->planes[0] + 16 * i, q);
+        sums[i] = sum(q);
       } else {
         const Ints hi = shift_right<7>(add(q, broadcast_int(64)));
         store_bytes(out->planes[0] + 16 * i, hi);
-        store_bytes(out->planes[1] + 16 * i, sub(q, shift_left<7>(hi)));
+        const Ints lo = sub(q, shift_left<7>(hi));
+        store_bytes(out->planes[1] + 16 * i, lo);
+        sums[i] = sum(add(shift_left<16>(hi), lo));
       }
-      sums[i] = sum(q);
     }
     out->d = !finite ? __builtin_nanf("") : zero ? 0.0f : largest / kLargest;
-    constexpr int32_t kUnit = kPlanes == 1 ? 128 : 1;
-    out->raised[0] = -kUnit * (sums[0] + sums[1]);
-    out->raised[1] = -kUnit * sums[0];
-    out->raised[2] = -kUnit * sums[1];
-    out->d_sum = out->d * float(sums[0] + sums[1]);
+    for (int i = 0; i < 2; ++i) {
+      const int32_t last = kPlanes == 1 ? sums[i] : int16_t(sums[i]);
+      out->raised[kPlanes - 1][i + 1] = -128 * last;
+      if constexpr (kPlanes == 2) out->raised[0][i + 1] = (last - sums[i]) / 512;
+    }
+    for (int32_t(&of_plane)[3] : out->raised) of_plane[0] = of_plane[1] + of_plane[2];
+    out->d_sum = out->d * float(sum_of<0>(*out));
   }
 }
 

@@ -25,8 +25,9 @@ HC_INLINE Ints shift(Ints x) {  // left, or right where negative; bits that cros
 }
 HC_INLINE Ints masked(Ints x, uint32_t byte) { return bit_and(x, broadcast_int(int32_t(byte * 0x01010101u))); }
 
-/// Σ q times a multiple of 4, of a part of the group: 0 is all of it, 1 and 2 are its halves.
-template <int kFactor, int kPart, int kPlanes>
-HC_INLINE int32_t times_sum(const ActivationGroup<kPlanes>& x) {
-  return kPlanes == 1 ? x.raised[kPart] / 4 * kFactor / -32 : x.raised[kPart] * -kFactor;
+/// Σ q of a part of the group: 0 is all of it, 1 and 2 are its halves.
+template <int kPart, int kPlanes>
+HC_INLINE int32_t sum_of(const ActivationGroup<kPlanes>& x) {
+  const int32_t last = -(x.raised[kPlanes - 1][kPart] >> 7);
+  return kPlanes == 1 ? last : last - x.raised[0][kPart];
 }
