@@ -26,7 +26,10 @@ static uint64_t read_stream(const uint8_t* p, size_t n) {
 #if defined(__AVX512VNNI__)
 typedef __m512i PeakSum;
 constexpr uint64_t kPeakMultiplyAdds = 64;  // of a step
-HC_INLINE PeakSum peak_step(PeakSum sum, PeakSum a, PeakSum b) { return _mm512_dpbusd_epi32(sum, a, b); }
+HC_INLINE PeakSum peak_step(PeakSum sum, PeakSum a, PeakSum b) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));  // g++ 12 would copy the sum twice around the intrinsic
+  return sum;
+}
 #elif defined(__AVX512BW__)
 typedef __m512i PeakSum;
 constexpr uint64_t kPeakMultiplyAdds = 64;
@@ -36,7 +39,10 @@ HC_INLINE PeakSum peak_step(PeakSum sum, PeakSum a, PeakSum b) {
 #elif defined(__AVXVNNI__)
 typedef __m256i PeakSum;
 constexpr uint64_t kPeakMultiplyAdds = 32;
-HC_INLINE PeakSum peak_step(PeakSum sum, PeakSum a, PeakSum b) { return _mm256_dpbusd_avx_epi32(sum, a, b); }
+HC_INLINE PeakSum peak_step(PeakSum sum, PeakSum a, PeakSum b) {
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+  return sum;
+}
 #elif defined(__AVX2__)
 typedef __m256i PeakSum;
 constexpr uint64_t kPeakMultiplyAdds = 32;
@@ -68,19 +74,17 @@ constexpr uint64_t kPeakMultiplyAdds = 4;
 static inline PeakSum peak_step(PeakSum sum, PeakSum a, PeakSum b) { return sum + a * b; }
 #endif
 
-// Of this the compiler does not know that it is the same every time, or it would multiply once for all steps.
-HC_INLINE PeakSum hidden(PeakSum x) {
+// Of x the compiler does not know that it is the same every time, or it would multiply once for all steps. In place: a
+// copy would take a slot of the processor's front end from every multiplication.
 #if defined(__AVX512F__)
-  asm volatile("" : "+v"(x));
+#define HC_HIDE(x) asm volatile("" : "+v"(x))
 #elif defined(__AVX2__)
-  asm volatile("" : "+x"(x));
+#define HC_HIDE(x) asm volatile("" : "+x"(x))
 #elif defined(HC_NEON)
-  asm volatile("" : "+w"(x));
+#define HC_HIDE(x) asm volatile("" : "+w"(x))
 #else
-  asm volatile("" : "+m"(x));
+#define HC_HIDE(x) asm volatile("" : "+m"(x))
 #endif
-  return x;
-}
 
 constexpr int kPeakChains = 12;  // enough to hide the latency, few enough for sixteen registers
 
@@ -94,7 +98,10 @@ static uint64_t multiply_peak(uint64_t rounds, uint64_t* kept) {
   PeakSum sums[kPeakChains];
   repeat<kPeakChains>([&](auto i) __attribute__((always_inline)) { sums[i] = zero; });
   for (uint64_t round = 0; round < rounds; ++round) {
-    repeat<kPeakChains>([&](auto i) __attribute__((always_inline)) { sums[i] = peak_step(sums[i], hidden(a), b); });
+    repeat<kPeakChains>([&](auto i) __attribute__((always_inline)) {
+      HC_HIDE(a);
+      sums[i] = peak_step(sums[i], a, b);
+    });
   }
   repeat<kPeakChains>([&](auto i) __attribute__((always_inline)) {
     const PeakSum sum = sums[i];
