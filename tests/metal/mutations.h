@@ -16,6 +16,7 @@ struct Mutation {
   const char* replacement;
   std::optional<Fault> fault;  // that must be reported; none: nothing but a wrong result shows it
 };
-const std::vector<Mutation>& mutations();
+const std::vector<Mutation>& mutations();          // of the test kernels
+const std::vector<Mutation>& project_mutations();  // of the kernels of Project, Embed and Logits
 
 }  // namespace honeycrisp::backend::metal::soft::testing

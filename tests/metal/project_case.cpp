@@ -81,7 +81,8 @@ std::vector<float> dequantized(const program::Program& program, const program::M
   const program::Weight& w = program.weight(m);
   std::vector<float> out(size_t(m.rows) * w.cols);
   for (uint32_t r = 0; r < m.rows; ++r)
-    quant::dequantize_row(w.format, w.data + (m.first_row + r) * w.row_bytes(), out.data() + size_t(r) * w.cols, w.cols);
+    quant::dequantize_row(w.format, w.data + (m.first_row + r) * w.row_bytes(), out.data() + size_t(r) * w.cols,
+                          w.cols);
   return out;
 }
 
@@ -127,8 +128,7 @@ std::string compare(const std::string& what, size_t i, float got, const Expected
 }
 
 std::string check_project(Rig& rig, const Shape& s, uint32_t seed) {
-  const program::Matrix m =
-      rig.add_weight(s.format, s.rows, s.cols, random_weights(s.format, s.rows, s.cols, seed));
+  const program::Matrix m = rig.add_weight(s.format, s.rows, s.cols, random_weights(s.format, s.rows, s.cols, seed));
   // the input and the output are columns of wider buffers
   program::Slice in = rig.add_buffer(s.cols + 3), out = rig.add_buffer(s.rows + 2);
   in = {in.buffer, 1, s.cols};
@@ -143,9 +143,9 @@ std::string check_project(Rig& rig, const Shape& s, uint32_t seed) {
   rig.set_rows(s.batch, s.role);
   const std::vector<float> x = normals(size_t(s.batch) * s.cols, seed + 3);
   rig.fill(in, x);
-  const std::string what = fmt::format("{} {}x{}, {} {} rows{}{}", quant::to_string(s.format), s.rows, s.cols, s.batch,
-                                       s.role == Role::kPrompt ? "prompt" : "generated", s.norm ? ", normed" : "",
-                                       s.bias ? ", bias" : "");
+  const std::string what =
+      fmt::format("{} {}x{}, {} {} rows{}{}", quant::to_string(s.format), s.rows, s.cols, s.batch,
+                  s.role == Role::kPrompt ? "prompt" : "generated", s.norm ? ", normed" : "", s.bias ? ", bias" : "");
   if (std::string failed = rig.run({op}); !failed.empty()) return what + ": " + failed;
   const std::vector<float> w = dequantized(rig.program, m), got = rig.values(out);
   for (uint32_t b = 0; b < s.batch; ++b) {

@@ -1,18 +1,21 @@
 // The kernels of Embed, Project and Logits, through the backend's encode functions, on the fast and on the checking
 // device: every format and odd size against double precision, equal bits where they are promised, guards around every
 // view.
-#include "backend/metal/kernels/offsets.h"
 #include "backend/metal/project.h"
+
+#include "backend/metal/kernels/offsets.h"
+#include "backend/metal/top_k.h"
 #include "backend/metal/tuning.h"
 #include "project_case.h"
-
 #include "quant/dequantize.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <limits>
+#include <numeric>
 #include <sys/mman.h>
 
 namespace honeycrisp::backend::metal::testing {
@@ -51,7 +54,8 @@ TEST_P(EveryFormat, mat_vec_of_odd_sizes) {
 
 TEST_P(EveryFormat, mat_vec_checked) {
   const Format f = GetParam();
-  check_all({{f, 3, block(f), 1}, {f, 33, 3 * block(f), 1, Role::kGenerated, true, true},
+  check_all({{f, 3, block(f), 1},
+             {f, 33, 3 * block(f), 1, Role::kGenerated, true, true},
              {f, 6, 3 * block(f), 5, Role::kGenerated, true}},
             kChecked);
 }
@@ -102,8 +106,8 @@ TEST(Project, columns_that_are_no_multiple_of_a_part) {
 
 TEST(Project, every_number_of_prompt_rows) {
   std::vector<Shape> shapes;
-  for (uint32_t batch : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 15u, 16u, 17u, 31u, 32u, 33u, 63u, 64u, 65u, 127u, 128u,
-                         129u, 511u, 512u, 513u, 519u}) {
+  for (uint32_t batch : {1u,  2u,  3u,  4u,  5u,  6u,   7u,   8u,   9u,   15u,  16u,  17u, 31u,
+                         32u, 33u, 63u, 64u, 65u, 127u, 128u, 129u, 511u, 512u, 513u, 519u}) {
     shapes.push_back({Format::kQ4_0, 33, 96, batch, Role::kPrompt, true});
     shapes.push_back({Format::kQ6_K, 5, 256, batch, Role::kPrompt});
   }
@@ -111,7 +115,8 @@ TEST(Project, every_number_of_prompt_rows) {
 }
 
 TEST(Project, rows_of_a_large_vocabulary) {
-  check_all({{Format::kQ4_0, 51865, 32, 1, Role::kGenerated, true}, {Format::kF32, 51865, 40, 2},
+  check_all({{Format::kQ4_0, 51865, 32, 1, Role::kGenerated, true},
+             {Format::kF32, 51865, 40, 2},
              {Format::kQ8_0, 51865, 32, 3, Role::kPrompt}});
 }
 
@@ -213,8 +218,8 @@ TEST(ProjectBits, matrices_in_one_launch_as_in_launches_of_their_own) {
           const Several s = several(rig, norm);
           const std::vector<float> x = normals(size_t(n) * s.in.width, n);
           const uint32_t launches = role == Role::kPrompt && norm ? 2 : 1;
-          EXPECT_TRUE(same_bits(outputs(rig, s, fused(s), n, role, x, launches),
-                                outputs(rig, s, separate(s), n, role, x)))
+          EXPECT_TRUE(
+              same_bits(outputs(rig, s, fused(s), n, role, x, launches), outputs(rig, s, separate(s), n, role, x)))
               << n << " rows";
         }
 }
@@ -228,7 +233,8 @@ TEST(ProjectBits, several_rows_as_one_at_a_time) {
       const std::vector<float> x = normals(size_t(n) * width, n);
       const std::vector<float> together = outputs(rig, s, fused(s), n, role, x);
       for (uint32_t row : {0u, n / 2, n - 1}) {
-        const std::vector<float> alone = outputs(rig, s, fused(s), 1, role, {x.begin() + row * width, x.begin() + (row + 1) * width});
+        const std::vector<float> alone =
+            outputs(rig, s, fused(s), 1, role, {x.begin() + row * width, x.begin() + (row + 1) * width});
         size_t from = 0, at = 0;
         for (const program::Slice& out : s.outs) {
           EXPECT_EQ(std::memcmp(alone.data() + at, together.data() + from + size_t(row) * out.width, out.width * 4), 0)
@@ -281,10 +287,11 @@ class Endings : public ::testing::TestWithParam<std::tuple<Role, uint32_t, bool>
   }
 };
 INSTANTIATE_TEST_SUITE_P(All, Endings,
-                         ::testing::Combine(::testing::Values(Role::kGenerated, Role::kPrompt), ::testing::Values(1u, 5u, 9u),
-                                            ::testing::Bool()),
+                         ::testing::Combine(::testing::Values(Role::kGenerated, Role::kPrompt),
+                                            ::testing::Values(1u, 5u, 9u), ::testing::Bool()),
                          [](const auto& p) {
-                           return fmt::format("{}_{}_{}", std::get<0>(p.param) == Role::kPrompt ? "prompt" : "generated",
+                           return fmt::format("{}_{}_{}",
+                                              std::get<0>(p.param) == Role::kPrompt ? "prompt" : "generated",
                                               std::get<1>(p.param), std::get<2>(p.param) ? "checked" : "fast");
                          });
 
@@ -318,12 +325,12 @@ TEST_P(Endings, gates) {
 }
 
 TEST_P(Endings, store_with_scales_and_addition_in_place) {
-  const std::vector<float> got = run({.in = in,
-                                      .input_norm = {},
-                                      .matrices = {first},
-                                      .biases = {std::nullopt},
-                                      .ending = program::Store{
-                                          .outs = {out}, .scale = 0.5f, .norm = {}, .add = out, .out_scale = 3.0f}});
+  const std::vector<float> got =
+      run({.in = in,
+           .input_norm = {},
+           .matrices = {first},
+           .biases = {std::nullopt},
+           .ending = program::Store{.outs = {out}, .scale = 0.5f, .norm = {}, .add = out, .out_scale = 3.0f}});
   for (uint32_t b = 0; b < n; ++b) {
     const auto y = expected(first, b);
     for (uint32_t r = 0; r < kRows; ++r) {
@@ -338,16 +345,13 @@ TEST_P(Endings, store_with_scales_and_addition_in_place) {
 TEST_P(Endings, store_with_a_norm_per_run) {
   for (uint32_t width : {0u, 14u}) {
     const program::Norm norm{rig.add_vector(normals(width == 0 ? kRows : width, 8)), 1e-6f};
-    const std::vector<float> got = run({.in = in,
-                                        .input_norm = {},
-                                        .matrices = {first},
-                                        .biases = {std::nullopt},
-                                        .ending = program::Store{.outs = {out},
-                                                                 .scale = 0.25f,
-                                                                 .norm = norm,
-                                                                 .norm_width = width,
-                                                                 .add = other,
-                                                                 .out_scale = 2.0f}});
+    const std::vector<float> got =
+        run({.in = in,
+             .input_norm = {},
+             .matrices = {first},
+             .biases = {std::nullopt},
+             .ending = program::Store{
+                 .outs = {out}, .scale = 0.25f, .norm = norm, .norm_width = width, .add = other, .out_scale = 2.0f}});
     EXPECT_EQ(rig.launches(), 2u);
     const uint32_t run = width == 0 ? kRows : width;
     for (uint32_t b = 0; b < n; ++b) {
@@ -407,12 +411,11 @@ TEST(Pending, resolved_by_who_reads_and_brought_up_to_date_by_who_does_not) {
           const auto matrix = [&](uint32_t rows, uint32_t cols, uint32_t seed) {
             return rig.add_weight(Format::kF32, rows, cols, random_weights(Format::kF32, rows, cols, seed));
           };
-          const auto norm = [&](uint32_t seed) {
-            return program::Norm{rig.add_vector(normals(kWidth, seed)), 1e-6f};
-          };
+          const auto norm = [&](uint32_t seed) { return program::Norm{rig.add_vector(normals(kWidth, seed)), 1e-6f}; };
           const auto project = [&](program::Slice in, std::optional<program::Norm> input_norm,
                                    std::vector<program::Matrix> matrices, auto ending) {
-            program::Project op{.in = in, .input_norm = input_norm, .matrices = matrices, .biases = {}, .ending = ending};
+            program::Project op{
+                .in = in, .input_norm = input_norm, .matrices = matrices, .biases = {}, .ending = ending};
             op.biases.resize(matrices.size());
             return op;
           };
@@ -423,8 +426,7 @@ TEST(Pending, resolved_by_who_reads_and_brought_up_to_date_by_who_does_not) {
                       program::Gate{program::Activation::kGeluTanh, {}, h}),
               project(h, {}, {matrix(kWidth, kHidden, 6)},
                       program::Residual{.x = x, .post_norm = norm(7), .residual_scale = 0.5f}),
-              project(x, norm(8), {matrix(kWidth, kWidth, 9)},
-                      program::Store{.outs = {q}, .norm = {}, .add = {}}),
+              project(x, norm(8), {matrix(kWidth, kWidth, 9)}, program::Store{.outs = {q}, .norm = {}, .add = {}}),
           };
           rig.set_rows(n, role);
           rig.fill(x, normals(n * kWidth, 10));
@@ -452,19 +454,21 @@ TEST(Pending, values_as_the_program_says) {
   for (Role role : {Role::kGenerated, Role::kPrompt}) {
     Rig rig;
     const program::Slice x = rig.add_buffer(kWidth), a = rig.add_buffer(kWidth);
-    const program::Matrix m = rig.add_weight(Format::kQ8_0, kWidth, kWidth, random_weights(Format::kQ8_0, kWidth, kWidth, 1));
+    const program::Matrix m =
+        rig.add_weight(Format::kQ8_0, kWidth, kWidth, random_weights(Format::kQ8_0, kWidth, kWidth, 1));
     const program::Norm norm{rig.add_vector(normals(kWidth, 2)), 1e-6f};
     rig.set_rows(3, role);
     const std::vector<float> before = normals(3 * kWidth, 3), in = normals(3 * kWidth, 4);
     rig.fill(x, before);
     rig.fill(a, in);
-    ASSERT_EQ(rig.run({program::Project{
-                  .in = a,
-                  .input_norm = {},
-                  .matrices = {m},
-                  .biases = {std::nullopt},
-                  .ending = program::Residual{.x = x, .branch_scale = 0.5f, .post_norm = norm, .residual_scale = 1.5f}}}),
-              "");
+    ASSERT_EQ(
+        rig.run({program::Project{
+            .in = a,
+            .input_norm = {},
+            .matrices = {m},
+            .biases = {std::nullopt},
+            .ending = program::Residual{.x = x, .branch_scale = 0.5f, .post_norm = norm, .residual_scale = 1.5f}}}),
+        "");
     const std::vector<float> got = rig.values(x), w = dequantized(rig.program, m);
     for (uint32_t b = 0; b < 3; ++b) {
       const auto y = products(rig.program, m, w, {}, in.data() + b * kWidth, role == Role::kPrompt);
@@ -477,7 +481,8 @@ TEST(Pending, values_as_the_program_says) {
       for (uint32_t i = 0; i < kWidth; ++i) {
         const double weight = double(rig.program.vectors[*norm.weight].values[i]), normed = y[i].value * scale * weight;
         const double want = 1.5 * (double(before[b * kWidth + i]) + 0.5 * normed);
-        const double allowed = worst * scale * (std::abs(weight) + std::abs(normed)) + 16 * 0x1p-24 * (std::abs(want) + std::abs(normed));
+        const double allowed =
+            worst * scale * (std::abs(weight) + std::abs(normed)) + 16 * 0x1p-24 * (std::abs(want) + std::abs(normed));
         ASSERT_EQ(compare("x", b * kWidth + i, got[b * kWidth + i], {want, allowed}), "");
       }
     }
@@ -493,7 +498,8 @@ TEST(Logits, of_the_rows_that_want_them) {
     const uint32_t rows = options.check ? 300 : 3000;
     rig.program.vocabulary = rows;
     const program::Slice x = rig.add_buffer(kCols);
-    const program::Matrix table = rig.add_weight(Format::kQ8_0, rows, kCols, random_weights(Format::kQ8_0, rows, kCols, 1));
+    const program::Matrix table =
+        rig.add_weight(Format::kQ8_0, rows, kCols, random_weights(Format::kQ8_0, rows, kCols, 1));
     const program::Norm norm{rig.add_vector(normals(kCols, 2)), 1e-5f};
     for (const std::vector<uint32_t>& wanted : {std::vector<uint32_t>{}, {6}, {0, 3, 6}}) {
       rig.set_rows(7, Role::kPrompt, wanted);
@@ -507,11 +513,68 @@ TEST(Logits, of_the_rows_that_want_them) {
         const auto y = products(rig.program, table, w, norm, in.data() + wanted[l] * kCols, false);
         for (uint32_t r = 0; r < rows; ++r) {
           const double want = 2 * 30 * std::tanh(y[r].value / 30);
-          ASSERT_EQ(compare("logit", l * rows + r, got[l * rows + r], {want, 2 * y[r].allowed + 8 * 0x1p-24 * std::abs(want)}), "");
+          ASSERT_EQ(compare("logit", l * rows + r, got[l * rows + r],
+                            {want, 2 * y[r].allowed + 8 * 0x1p-24 * std::abs(want)}),
+                    "");
         }
       }
     }
   }
+}
+
+// ---- the largest
+
+TEST(TopK, in_descending_order_with_ties_by_index_and_nan_last) {
+  for (const auto& options : {soft::DeviceOptions{}, kShuffled})
+    for (uint32_t count : {1u, 5u, 127u, 129u, 4096u, 4097u, options.check ? 5000u : 151'936u})
+      for (uint32_t k : {1u, 7u, 40u}) {
+        constexpr uint32_t kRows = 2;
+        Rig rig(options);
+        std::vector<float> values = normals(size_t(kRows) * count, count);
+        for (float& v : values) v = std::round(v * 8);  // many ties
+        values[count / 2] = NAN;
+        if (count > 3) values[3] = std::numeric_limits<float>::infinity();
+        const auto memory = [&](uint64_t bytes) { return rig.guarded(bytes); };
+        const View logits = memory(4 * values.size()), scratch = memory(top_k_scratch_bytes(kRows, count, k));
+        const TopK out{memory(4ull * kRows * k), memory(4ull * kRows * k)};
+        std::memcpy(logits.buffer->contents() + logits.offset, values.data(), logits.bytes);
+        ASSERT_EQ(rig.encode([&](StepEncoder& e) {
+          return encode_top_k(rig.pipelines(), e, logits, kRows, count, k, scratch, out);
+        }),
+                  "");
+        EXPECT_EQ(rig.launches(), 2u);
+        EXPECT_EQ(rig.barriers(), 1u);
+        const auto* best = reinterpret_cast<const float*>(out.values.buffer->contents() + out.values.offset);
+        const auto* index = reinterpret_cast<const uint32_t*>(out.indices.buffer->contents() + out.indices.offset);
+        for (uint32_t r = 0; r < kRows; ++r) {
+          const float* row = values.data() + size_t(r) * count;
+          std::vector<uint32_t> order(count);
+          std::iota(order.begin(), order.end(), 0u);
+          std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+            return std::isnan(row[b]) ? !std::isnan(row[a]) : row[a] > row[b];
+          });
+          for (uint32_t i = 0; i < k; ++i) {
+            ASSERT_EQ(index[r * k + i], i < count ? order[i] : UINT32_MAX) << count << " values, rank " << i;
+            if (i < count && !std::isnan(row[order[i]])) {
+              ASSERT_EQ(best[r * k + i], row[order[i]]);
+            }
+          }
+        }
+      }
+}
+
+TEST(TopK, errors_name_what_is_short) {
+  Rig rig;
+  const View view = rig.guarded(64), small = rig.guarded(4);
+  EXPECT_EQ(
+      rig.encode([&](StepEncoder& e) { return encode_top_k(rig.pipelines(), e, view, 1, 16, 0, view, {view, view}); }),
+      "top_k: 0 of 16 values in 1 rows; k goes from 1 to 256");
+  EXPECT_EQ(
+      rig.encode([&](StepEncoder& e) { return encode_top_k(rig.pipelines(), e, view, 1, 17, 1, view, {view, view}); }),
+      "top_k: logits has 64 bytes and needs 68");
+  EXPECT_EQ(
+      rig.encode([&](StepEncoder& e) { return encode_top_k(rig.pipelines(), e, view, 1, 16, 2, view, {view, small}); }),
+      "top_k: indices has 4 bytes and needs 8");
 }
 
 // ---- extremes
@@ -558,7 +621,8 @@ TEST(Extremes, weights_beyond_four_gibibytes) {
   {
     Rig rig;
     const uint32_t cols = 96;
-    const program::Matrix m = rig.add_spread_weight(Format::kQ4_0, 3, cols, static_cast<std::byte*>(memory), kRowBytes, kBytes);
+    const program::Matrix m =
+        rig.add_spread_weight(Format::kQ4_0, 3, cols, static_cast<std::byte*>(memory), kRowBytes, kBytes);
     for (uint32_t r = 0; r < 3; ++r) {
       const auto row = random_weights(Format::kQ4_0, 1, cols, r + 1);
       std::copy(row.begin(), row.end(), static_cast<std::byte*>(memory) + r * kRowBytes);

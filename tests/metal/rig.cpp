@@ -107,7 +107,8 @@ void Rig::fill(const program::Slice& slice, const std::vector<float>& values) {
 std::vector<float> Rig::values(const program::Slice& slice) const {
   const uint64_t stride = program.buffers[slice.buffer].width;
   std::vector<float> out(uint64_t{rows_.n} * slice.width);
-  const auto* floats = reinterpret_cast<const float*>(buffers_[slice.buffer].buffer->contents() + kGuard) + slice.column;
+  const auto* floats =
+      reinterpret_cast<const float*>(buffers_[slice.buffer].buffer->contents() + kGuard) + slice.column;
   for (uint32_t r = 0; r < rows_.n; ++r)
     std::copy_n(floats + r * stride, slice.width, out.data() + uint64_t{r} * slice.width);
   return out;
@@ -119,17 +120,23 @@ std::vector<float> Rig::logits() const {
 }
 
 std::string Rig::run(const std::vector<program::Op>& ops, bool flush) {
+  return encode([&](StepEncoder& encoder) -> Result<void> {
+    OpContext context{program, *pipelines_, encoder, *this, rows_, {}};
+    for (const program::Op& op : ops) HC_TRY(std::visit([&](const auto& o) { return metal::encode(context, o); }, op));
+    return flush ? flush_residual(context) : Result<void>{};
+  });
+}
+
+std::string Rig::encode(const std::function<Result<void>(StepEncoder&)>& put) {
   auto commands = device_->command_buffer("ops").value();
   StepEncoder encoder(commands->encoder());
-  OpContext context{program, *pipelines_, encoder, *this, rows_, {}};
-  for (const program::Op& op : ops)
-    if (auto r = std::visit([&](const auto& o) { return encode(context, o); }, op); !r) return r.error().message;
-  if (flush)
-    if (auto r = flush_residual(context); !r) return r.error().message;
+  const Result<void> encoded = put(encoder);
   launches_ = encoder.launches();
   barriers_ = encoder.barriers();
   commands->commit();
-  if (auto r = commands->wait(); !r) return r.error().message;
+  const Result<void> done = commands->wait();
+  if (!encoded) return encoded.error().message;
+  if (!done) return done.error().message;
   std::string faults;
   for (const soft::Report& r : soft->reports()) faults += to_string(r) + "\n";
   return faults.empty() ? guards() : faults;
@@ -138,9 +145,10 @@ std::string Rig::run(const std::vector<program::Op>& ops, bool flush) {
 View Rig::buffer(program::BufferId id) const { return buffers_[id]; }
 WeightView Rig::weight(const program::Matrix& m) const {
   const Spread& s = weights_.at(m.weight);
-  return {{s.buffer.get(), m.first_row * s.row_bytes,
-           uint64_t{m.rows - 1} * s.row_bytes + program.weight(m).row_bytes()},
-          s.row_bytes, s.row_bytes * program.weight(m).rows};
+  return {
+      {s.buffer.get(), m.first_row * s.row_bytes, uint64_t{m.rows - 1} * s.row_bytes + program.weight(m).row_bytes()},
+      s.row_bytes,
+      s.row_bytes * program.weight(m).rows};
 }
 View Rig::vector(program::VectorId id) const { return vectors_.at(id); }
 Result<View> Rig::scratch(uint64_t bytes) { return guarded(bytes); }

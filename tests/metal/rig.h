@@ -1,11 +1,12 @@
 // One op of a program on the software device, through the backend's own encode functions: memory for its buffers with
-// guards around them, weights, a command buffer, and what was reported. For tests of kernels; whole programs run through
-// the executor.
+// guards around them, weights, a command buffer, and what was reported. For tests of kernels; whole programs run
+// through the executor.
 #pragma once
 
 #include "backend/metal/op_encoder.h"
 #include "soft_adapter.h"
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -40,6 +41,9 @@ class Rig : private Places {
   /// Encodes the ops into one command buffer, ends what is pending if `flush`, and waits. Empty, or what went wrong:
   /// an error, a report of the checking device, or a guard that was overwritten.
   std::string run(const std::vector<program::Op>& ops, bool flush = true);
+  /// The same for whatever puts launches into the encoder.
+  std::string encode(const std::function<Result<void>(StepEncoder&)>& put);
+  View guarded(uint64_t bytes);
   uint32_t launches() const { return launches_; }
   uint32_t barriers() const { return barriers_; }
   Device& device() { return *device_; }
@@ -54,7 +58,6 @@ class Rig : private Places {
   StateView state(program::StateId) const override { return {}; }
   Result<View> scratch(uint64_t bytes) override;
   void release(const View&) override {}
-  View guarded(uint64_t bytes);
   std::string guards() const;
 
   struct Spread {

@@ -3,8 +3,7 @@
 namespace honeycrisp::backend::metal {
 
 std::string obstacle(const program::Program& program, const program::Embed& op) {
-  const program::Weight& w = program.weight(op.table);
-  return has_kernel(w.format) ? "" : fmt::format("{}: metal has no kernel for {}", w.name, quant::to_string(w.format));
+  return lacks_kernel(program, op.table);
 }
 
 Result<void> encode(OpContext& c, const program::Embed& op) {

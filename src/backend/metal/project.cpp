@@ -1,5 +1,5 @@
-// Project and Logits as launches: mat_vec for generated rows (one launch with everything in it), mat_mul for prompts (a
-// launch for the input's norm before it). Logits are always a mat_vec: few rows want them, whatever their role.
+// Project as launches: mat_vec for generated rows (one launch with everything in it), mat_mul for prompts (a launch for
+// the input's norm before it).
 //
 // Residuals whose post-norm needs the whole row of y wait in OpContext::pending. The next launch that reads x resolves
 // them for itself, in each threadgroup; x is brought up to date by a later launch that does not read it, in a
@@ -10,7 +10,6 @@
 #include "backend/metal/tuning.h"
 
 #include <algorithm>
-#include <array>
 
 namespace honeycrisp::backend::metal {
 namespace {
@@ -19,33 +18,10 @@ using program::Matrix;
 using program::Norm;
 using program::Slice;
 
-bool same(const Slice& a, const Slice& b) { return a.buffer == b.buffer && a.column == b.column && a.width == b.width; }
 bool overlap(const Slice& a, const Slice& b) {
   return a.buffer == b.buffer && a.column < b.column + b.width && b.column < a.column + a.width;
 }
 uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
-
-/// What a launch does with the products.
-struct Ending {
-  ProjectEnding kind = kEndStore;
-  program::Activation activation = program::Activation::kSilu;
-  float scale = 1, out_scale = 1, softcap = 0;
-  std::optional<Rows> add;                 // of a Store, or the operand of a gate
-  std::array<std::optional<Rows>, 4> out;  // one for each matrix, or one
-};
-
-/// A launch of mat_vec or mat_mul, put together.
-struct Launch {
-  Rows in;
-  std::optional<Norm> input_norm;
-  std::span<const Matrix> matrices;
-  std::span<const std::optional<program::VectorId>> biases;
-  Ending ending;
-  uint32_t batch = 0;
-  View gather;  // uint32 [batch], or none
-  const PendingResidual* pending = nullptr;
-  bool flush = false;  // what is pending is of another buffer: bring it up to date; else it is of the input
-};
 
 uint32_t columns_of(const OpContext& c, const Launch& l) { return c.program.weight(l.matrices[0]).cols; }
 
@@ -130,23 +106,6 @@ void bind(OpContext& c, const Launch& l, const ProjectArgs& args) {
   else
     e.constant(kBufferGather, none);
   e.args(kBufferArgs, args);
-}
-
-Result<void> launch_mat_vec(OpContext& c, const Launch& l) {
-  const bool gate = l.ending.kind == kEndGate;
-  const MatVecVariant variant =
-      choose_mat_vec({total_rows(l.matrices), columns_of(c, l), l.batch, gate, l.input_norm.has_value()});
-  auto [constants, args] = describe(c, l, uint32_t(kProjectSimdgroups) * variant.rows_per_simdgroup);
-  constants.push_back(constant(kConstantRows, variant.rows_per_simdgroup));
-  constants.push_back(constant(kConstantCachedParts, variant.cached_parts));
-  HC_ASSIGN(const Pipeline* pipeline,
-            c.pipelines.get("mat_vec", fmt::format("mat_vec_{}", variant.batch_tile), constants));
-  c.encoder.pipeline(*pipeline);
-  bind(c, l, args);
-  c.encoder.threadgroup_memory(0, 4 * mat_vec_memory(variant.batch_tile, variant.cached_parts));
-  c.encoder.dispatch({args.flush_tile + (l.pending && l.flush ? 1u : 0u), ceil_div(l.batch, variant.batch_tile)},
-                     {uint32_t(kProjectThreads)});
-  return {};
 }
 
 Result<void> launch_mat_mul(OpContext& c, const Launch& l) {
@@ -239,13 +198,9 @@ bool touches(const program::Project& op, const Slice& x) {
   return !residual.post_norm && overlap(residual.x, x);
 }
 
-/// Drops what is pending: it has been resolved.
-void resolve(OpContext& c) {
-  c.places.release(c.pending->y);
-  c.pending.reset();
-}
-
 }  // namespace
+
+bool same(const Slice& a, const Slice& b) { return a.buffer == b.buffer && a.column == b.column && a.width == b.width; }
 
 Rows rows_of(const OpContext& c, const Slice& s) {
   const uint32_t stride = c.program.buffers[s.buffer].width;
@@ -259,6 +214,28 @@ PendingArgs pending_args(const OpContext& c, const PendingResidual& p) {
           p.ending.x.width,        p.ending.x.width,      c.program.buffers[p.ending.x.buffer].width};
 }
 
+Result<void> launch_mat_vec(OpContext& c, const Launch& l) {
+  const bool gate = l.ending.kind == kEndGate;
+  const MatVecVariant variant =
+      choose_mat_vec({total_rows(l.matrices), columns_of(c, l), l.batch, gate, l.input_norm.has_value()});
+  auto [constants, args] = describe(c, l, uint32_t(kProjectSimdgroups) * variant.rows_per_simdgroup);
+  constants.push_back(constant(kConstantRows, variant.rows_per_simdgroup));
+  constants.push_back(constant(kConstantCachedParts, variant.cached_parts));
+  HC_ASSIGN(const Pipeline* pipeline,
+            c.pipelines.get("mat_vec", fmt::format("mat_vec_{}", variant.batch_tile), constants));
+  c.encoder.pipeline(*pipeline);
+  bind(c, l, args);
+  c.encoder.threadgroup_memory(0, 4 * mat_vec_memory(variant.batch_tile, variant.cached_parts));
+  c.encoder.dispatch({args.flush_tile + (l.pending && l.flush ? 1u : 0u), ceil_div(l.batch, variant.batch_tile)},
+                     {uint32_t(kProjectThreads)});
+  return {};
+}
+
+void resolve(OpContext& c) {
+  c.places.release(c.pending->y);
+  c.pending.reset();
+}
+
 bool has_kernel(quant::Format format) {
   switch (uint32_t(format)) {
 #define HC_CASE(id, F) case id:
@@ -267,6 +244,11 @@ bool has_kernel(quant::Format format) {
     return true;
     default: return false;
   }
+}
+
+std::string lacks_kernel(const program::Program& program, const Matrix& matrix) {
+  const program::Weight& w = program.weight(matrix);
+  return has_kernel(w.format) ? "" : fmt::format("{}: metal has no kernel for {}", w.name, quant::to_string(w.format));
 }
 
 Result<void> norm_rows(OpContext& c, const Rows& in, const Norm& norm, const View& out) {
@@ -374,37 +356,9 @@ Result<void> encode(OpContext& c, const program::Project& op) {
   return {};
 }
 
-Result<void> encode(OpContext& c, const program::Logits& op) {
-  if (c.rows.n_logits == 0) {
-    if (c.pending) resolve(c);  // nobody reads x any more
-    return {};
-  }
-  const bool of_input = c.pending && same(op.in, c.pending->ending.x);
-  if (c.pending && !of_input) HC_TRY(flush_residual(c));
-  Launch l{.in = rows_of(c, op.in),
-           .input_norm = op.norm,
-           .matrices = std::span(&op.table, 1),
-           .biases = {},
-           .ending = {.out_scale = op.scale, .softcap = op.softcap},
-           .batch = c.rows.n_logits,
-           .gather = c.rows.logit_rows,
-           .pending = c.pending ? &*c.pending : nullptr};
-  l.ending.out[0] = Rows{c.rows.logits, op.table.rows, op.table.rows};
-  HC_TRY(launch_mat_vec(c, l));
-  if (c.pending) resolve(c);
-  return {};
-}
-
-namespace {
-std::string lacks(const program::Program& program, const Matrix& matrix) {
-  const program::Weight& w = program.weight(matrix);
-  return has_kernel(w.format) ? "" : fmt::format("{}: metal has no kernel for {}", w.name, quant::to_string(w.format));
-}
-}  // namespace
-
 std::string obstacle(const program::Program& program, const program::Project& op) {
   for (const Matrix& m : op.matrices)
-    if (std::string why = lacks(program, m); !why.empty()) return why;
+    if (std::string why = lacks_kernel(program, m); !why.empty()) return why;
   const bool reads_what_it_writes = std::visit(
       [&](const auto& ending) {
         using E = std::decay_t<decltype(ending)>;
@@ -419,7 +373,5 @@ std::string obstacle(const program::Program& program, const program::Project& op
       op.ending);
   return reads_what_it_writes ? "the result overwrites the input, which other threadgroups still read" : "";
 }
-
-std::string obstacle(const program::Program& program, const program::Logits& op) { return lacks(program, op.table); }
 
 }  // namespace honeycrisp::backend::metal

@@ -5,6 +5,11 @@
 #include "backend/metal/kernels/project_args.h"
 #include "backend/metal/op_encoder.h"
 
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+
 namespace honeycrisp::backend::metal {
 
 /// f32 rows, `stride` floats apart, of which `width` are meant. The view ends with the last row's last float.
@@ -34,7 +39,39 @@ struct Product {
 };
 Result<void> multiply(OpContext&, const Product&);
 
+bool same(const program::Slice&, const program::Slice&);
+
 /// Whether kernels read weights of this format (kernels/format_list.h).
 bool has_kernel(quant::Format);
+/// Empty if they do, or why this matrix is an obstacle.
+std::string lacks_kernel(const program::Program&, const program::Matrix&);
+
+/// What a launch does with the products.
+struct Ending {
+  ProjectEnding kind = kEndStore;
+  program::Activation activation = program::Activation::kSilu;
+  float scale = 1, out_scale = 1, softcap = 0;
+  std::optional<Rows> add;                                     // of a Store, or the operand of a gate
+  std::array<std::optional<Rows>, program::kMaxMatrices> out;  // one for each matrix, or one
+};
+
+/// A launch of mat_vec or mat_mul, put together.
+struct Launch {
+  Rows in;
+  std::optional<program::Norm> input_norm;
+  std::span<const program::Matrix> matrices;
+  std::span<const std::optional<program::VectorId>> biases;
+  Ending ending;
+  uint32_t batch = 0;
+  View gather;  // uint32 [batch], or none
+  const PendingResidual* pending = nullptr;
+  bool flush = false;  // what is pending is of another buffer: bring it up to date; else it is of the input
+};
+
+/// One launch with everything in it.
+Result<void> launch_mat_vec(OpContext&, const Launch&);
+
+/// Drops what is pending: it has been resolved.
+void resolve(OpContext&);
 
 }  // namespace honeycrisp::backend::metal

@@ -30,10 +30,8 @@ kernel void embed(device const uchar* table [[buffer(0)]],
   device const uchar* row = table + row_offset(uint(tokens[at.y]), args.row_bytes);
   device float* part_out = out + batch_offset(at.y, args.out_stride) + part * kPart;
   switch (kFormat) {
-#define HC_CASE(id, F)                                                \
-  case id:                                                            \
-    embed_part<F>(row, part_out, part, args.columns, args.scale);     \
-    break;
+#define HC_CASE(id, F) \
+  case id: embed_part<F>(row, part_out, part, args.columns, args.scale); break;
     HC_METAL_FORMATS(HC_CASE)
 #undef HC_CASE
   }

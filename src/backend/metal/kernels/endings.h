@@ -27,7 +27,7 @@ static inline float gated(float gate, float up) {
       const float cubic = fma(0.044715f * gate * gate, gate, gate);
       return 0.5f * gate * (1.0f + tanh_of(0.7978845608028654f * cubic)) * up;
     }
-    default: {  // clamped SwiGLU, gpt-oss
+    default: {                                    // clamped SwiGLU, gpt-oss
       const float g = gate > 7.0f ? 7.0f : gate;  // NaN stays
       const float u = up > 7.0f ? 7.0f : up < -7.0f ? -7.0f : up;
       return g * sigmoid(1.702f * g) * (u + 1.0f);

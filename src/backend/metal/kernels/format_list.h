@@ -1,5 +1,5 @@
-// The weight formats that have a trait in formats.h, by GGUF id (quant/formats.h), for kernels and host. The others have
-// no kernel: an op that needs one runs on `reference`.
+// The weight formats that have a trait in formats.h, by GGUF id (quant/formats.h), for kernels and host. The others
+// have no kernel: an op that needs one runs on `reference`.
 #pragma once
 
 #define HC_METAL_FORMATS(X) \

@@ -403,7 +403,8 @@ static inline float2 sums_of(thread const Quads& x) {
   if (!F::kOffset) {
     return float2(0.0f);
   }
-  const float2 sums = float2(add_chains(x.q[0] + x.q[2], x.q[1] + x.q[3]), add_chains(x.q[4] + x.q[6], x.q[5] + x.q[7]));
+  const float2 sums =
+      float2(add_chains(x.q[0] + x.q[2], x.q[1] + x.q[3]), add_chains(x.q[4] + x.q[6], x.q[5] + x.q[7]));
   return F::kScales == 2 ? sums : float2(sums.x + sums.y, 0.0f);
 }
 

@@ -1,4 +1,5 @@
-// y = W x for the rows of a prompt: one to four matrices of any formats times the same input, by 8x8 matrices of floats.
+// y = W x for the rows of a prompt: one to four matrices of any formats times the same input, by 8x8 matrices of
+// floats.
 //
 // Threads: a threadgroup of 4 simdgroups computes a tile of 64 weight rows and 32 batch rows; each simdgroup 16 weight
 // rows of all 32. x counts tiles of weight rows, matrix after matrix; y counts tiles of batch rows.
@@ -65,9 +66,9 @@ kernel void mat_mul(device const uchar* w0 [[buffer(0)]], device const uchar* w1
   const uint matrix_rows = args.matrices[m].rows;
   const uint batch0 = group.y * kMatMulBatch;
   const uint parts = (args.columns + kPart - 1) / kPart;
-  const uint step = is_gate() ? 1 : 2;  // parts
-  threadgroup float* weights = memory;                              // [2][kMatMulRows][kStride]
-  threadgroup float* input = memory + 2 * kPlaneRows * kStride;     // [step][kMatMulBatch][kStride]
+  const uint step = is_gate() ? 1 : 2;                           // parts
+  threadgroup float* weights = memory;                           // [2][kMatMulRows][kStride]
+  threadgroup float* input = memory + 2 * kPlaneRows * kStride;  // [step][kMatMulBatch][kStride]
 
   // Thread t decodes row t % 64 of plane t / 64.
   const uint my_plane = thread_index / kPlaneRows;
@@ -92,10 +93,8 @@ kernel void mat_mul(device const uchar* w0 [[buffer(0)]], device const uchar* w1
     const uint part = is_gate() ? part0 : part0 + my_plane;
     if (first + my_row < matrix_rows && part < parts) {
       switch (format) {
-#define HC_CASE(id, F)                                                \
-  case id:                                                            \
-    stage_weights<F>(my_weights, part, args.columns, my_place);       \
-    break;
+#define HC_CASE(id, F) \
+  case id: stage_weights<F>(my_weights, part, args.columns, my_place); break;
         HC_METAL_FORMATS(HC_CASE)
 #undef HC_CASE
       }
@@ -161,8 +160,8 @@ kernel void mat_mul(device const uchar* w0 [[buffer(0)]], device const uchar* w1
           other += bias1[row];
         }
       }
-      finish(y, other, row, out + batch_offset(batch, args.matrices[m].out_stride), add + batch_offset(batch, args.add_stride),
-             args);
+      finish(y, other, row, out + batch_offset(batch, args.matrices[m].out_stride),
+             add + batch_offset(batch, args.add_stride), args);
     }
   }
 }

@@ -2,14 +2,14 @@
 // residual that waits, RMS norm) and after (bias and ending), in one launch.
 //
 // Threads: a threadgroup is 4 simdgroups, each of which computes kRows weight rows for B batch rows. Lane l takes parts
-// l, l + 32, ... of a row (32 elements each) and the lanes' sums are added by simd_sum: the order of additions depends on
-// the number of columns alone. x counts tiles of 4 kRows weight rows, matrix after matrix, and one more that flushes a
-// residual; y counts tiles of B batch rows.
-// Input: B = 1: cached in threadgroup memory by all threads (kCachedParts; columns ≤ 32 kCachedParts), or read by each
-// lane for itself (0). B > 1: staged, 32 parts of each batch row at a time. The norm's factor 1 / rms is common to all
-// columns and multiplied with the finished sum; x · weight is what is cached, so that one barrier does for both.
-// Threadgroup memory: mat_vec_memory() floats; at most 24 KiB + 16 (B = 1) or B · 4 KiB.
-// Bytes per weight row: its own, once for B batch rows; 4 B written (8 B more read for a residual or an operand).
+// l, l + 32, ... of a row (32 elements each) and the lanes' sums are added by simd_sum: the order of additions depends
+// on the number of columns alone. x counts tiles of 4 kRows weight rows, matrix after matrix, and one more that flushes
+// a residual; y counts tiles of B batch rows. Input: B = 1: cached in threadgroup memory by all threads (kCachedParts;
+// columns ≤ 32 kCachedParts), or read by each lane for itself (0). B > 1: staged, 32 parts of each batch row at a time.
+// The norm's factor 1 / rms is common to all columns and multiplied with the finished sum; x · weight is what is
+// cached, so that one barrier does for both. Threadgroup memory: mat_vec_memory() floats; at most 24 KiB + 16 (B = 1)
+// or B · 4 KiB. Bytes per weight row: its own, once for B batch rows; 4 B written (8 B more read for a residual or an
+// operand).
 #include "endings.h"
 #include "formats.h"
 #include "project_args.h"
@@ -228,8 +228,7 @@ kernel void mat_vec(device const uchar* w0 [[buffer(0)]], device const uchar* w1
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint b = 0; b < B; ++b) {
       if (b < n) {
-        rows[b].y_inverse =
-            inverse_rms(total(partial + b * kProjectSimdgroups), args.columns, args.pending.eps);
+        rows[b].y_inverse = inverse_rms(total(partial + b * kProjectSimdgroups), args.columns, args.pending.eps);
       }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -289,10 +288,8 @@ kernel void mat_vec(device const uchar* w0 [[buffer(0)]], device const uchar* w1
     }
     if (B == 1) {
       switch (format) {
-#define HC_CASE(id, F)                                                                           \
-  case id:                                                                                       \
-    add_row<F>(weights, rows[0], input, (threadgroup const float4*)memory, lane, sums);          \
-    break;
+#define HC_CASE(id, F) \
+  case id: add_row<F>(weights, rows[0], input, (threadgroup const float4*)memory, lane, sums); break;
         HC_METAL_FORMATS(HC_CASE)
 #undef HC_CASE
       }
@@ -312,10 +309,8 @@ kernel void mat_vec(device const uchar* w0 [[buffer(0)]], device const uchar* w1
         threadgroup_barrier(mem_flags::mem_threadgroup);
         if (lane < staged) {
           switch (format) {
-#define HC_CASE(id, F)                                                                                          \
-  case id:                                                                                                      \
-    add_staged<F, B>(weights, part0 + lane, n, input, (threadgroup const float4*)memory, lane, sums);           \
-    break;
+#define HC_CASE(id, F) \
+  case id: add_staged<F, B>(weights, part0 + lane, n, input, (threadgroup const float4*)memory, lane, sums); break;
             HC_METAL_FORMATS(HC_CASE)
 #undef HC_CASE
           }
@@ -349,7 +344,8 @@ kernel void mat_vec(device const uchar* w0 [[buffer(0)]], device const uchar* w1
     y += (m == 0 ? bias0 : m == 1 ? bias1 : m == 2 ? bias2 : bias3)[row];
   }
   device float* out = m == 0 ? out0 : m == 1 ? out1 : m == 2 ? out2 : out3;
-  finish(y, other, row, out + batch_offset(batch, args.matrices[m].out_stride), add + batch_offset(batch, args.add_stride), args);
+  finish(y, other, row, out + batch_offset(batch, args.matrices[m].out_stride),
+         add + batch_offset(batch, args.add_stride), args);
 }
 
 template [[host_name("mat_vec_1")]] kernel decltype(mat_vec<1>) mat_vec<1>;

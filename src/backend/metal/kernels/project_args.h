@@ -13,12 +13,12 @@ namespace honeycrisp::backend::metal {
 // ---- sizes, which the numeric result depends on (norms) or which the host must know to size grids -------------------
 
 enum ProjectSizes {
-  kProjectSimdgroups = 4,   // of a threadgroup: 128 threads, which share the sums of a norm
+  kProjectSimdgroups = 4,  // of a threadgroup: 128 threads, which share the sums of a norm
   kProjectThreads = 32 * kProjectSimdgroups,
-  kStagedParts = 32,        // of each batch row, in threadgroup memory at a time (mat_vec of several rows)
-  kMatMulRows = 64,         // weight rows of a mat_mul tile
-  kMatMulBatch = 32,        // batch rows of a mat_mul tile
-  kMatMulStride = 36,       // floats from one row of a staged plane to the next: no two rows begin in one bank
+  kStagedParts = 32,   // of each batch row, in threadgroup memory at a time (mat_vec of several rows)
+  kMatMulRows = 64,    // weight rows of a mat_mul tile
+  kMatMulBatch = 32,   // batch rows of a mat_mul tile
+  kMatMulStride = 36,  // floats from one row of a staged plane to the next: no two rows begin in one bank
 };
 
 /// Floats of threadgroup memory in which a norm's partial sums lie, after the cached input.
@@ -36,19 +36,19 @@ constexpr uint32_t mat_mul_memory(bool gate) {
 enum ProjectConstant {
   kConstantFormats = 0,  // four: of each matrix, by GGUF id
   kConstantMatrices = 4,
-  kConstantRows = 5,          // per simdgroup
-  kConstantCachedParts = 6,   // ceiling of the input's parts that threadgroup memory holds; 0: not cached
-  kConstantNorm = 7,          // of the input
+  kConstantRows = 5,         // per simdgroup
+  kConstantCachedParts = 6,  // ceiling of the input's parts that threadgroup memory holds; 0: not cached
+  kConstantNorm = 7,         // of the input
   kConstantNormWeight = 8,
-  kConstantPending = 9,       // the input is x, on which a residual waits
+  kConstantPending = 9,  // the input is x, on which a residual waits
   kConstantPendingWeight = 10,
-  kConstantFlush = 11,        // one threadgroup per tile of the batch ends a waiting residual of a buffer that nobody reads
+  kConstantFlush = 11,  // one threadgroup per tile of the batch ends a waiting residual of a buffer that nobody reads
   kConstantEnding = 12,
   kConstantActivation = 13,
-  kConstantBiases = 14,       // bit i: matrix i has one
+  kConstantBiases = 14,  // bit i: matrix i has one
   kConstantAdd = 15,
   kConstantSoftcap = 16,
-  kConstantGather = 17,       // batch row i is row gather[i] of the input
+  kConstantGather = 17,  // batch row i is row gather[i] of the input
 };
 
 enum ProjectEnding {
@@ -97,10 +97,10 @@ struct PendingArgs {
 struct ProjectArgs {
   ProjectMatrix matrices[4];
   PendingArgs pending;
-  uint32_t columns;    // of every matrix
-  uint32_t in_stride;  // floats from one batch row to the next
-  uint32_t batch;      // rows
-  uint32_t flush_tile; // threadgroup that flushes
+  uint32_t columns;     // of every matrix
+  uint32_t in_stride;   // floats from one batch row to the next
+  uint32_t batch;       // rows
+  uint32_t flush_tile;  // threadgroup that flushes
   uint32_t add_stride;
   float norm_eps;
   float scale;      // of the product: Store's, or a residual's branch scale
@@ -134,6 +134,15 @@ struct EmbedArgs {
   uint32_t out_stride;  // floats from one output row to the next
   float scale;
   uint32_t reserved;
+};
+
+// top_k.metal
+enum TopKSizes { kTopKThreads = 128, kTopKSlice = 4096, kMostTopK = 256 };
+struct TopKArgs {
+  uint32_t count;   // values of a row
+  uint32_t stride;  // from one row to the next
+  uint32_t slice;   // values of a threadgroup
+  uint32_t k;
 };
 
 #ifndef __METAL_VERSION__

@@ -1,6 +1,7 @@
 // RMS norms of rows, and residuals that wait for one: the same sums in the same order wherever they are made, so that a
-// row's bits do not depend on which kernel was chosen. A threadgroup of kProjectThreads threads works on a row: thread t
-// adds the squares of elements t, t + 128, ..., simdgroups add their lanes, and the simdgroups' sums are added in order.
+// row's bits do not depend on which kernel was chosen. A threadgroup of kProjectThreads threads works on a row: thread
+// t adds the squares of elements t, t + 128, ..., simdgroups add their lanes, and the simdgroups' sums are added in
+// order.
 #pragma once
 
 #include "project_args.h"
@@ -38,7 +39,6 @@ static inline float total(threadgroup const float* partial) {
 }
 
 /// An element of x after the residual that waits on it: residual_scale · (x + branch_scale · y · inverse_rms · weight).
-static inline float resolved(float x, float y, float y_inverse, float weight,
-                             constant PendingArgs& args) {
+static inline float resolved(float x, float y, float y_inverse, float weight, constant PendingArgs& args) {
   return args.residual_scale * (x + args.branch_scale * (y * y_inverse * weight));
 }

@@ -1,4 +1,5 @@
-// What needs a whole row: norms of a prompt's input, residuals that wait for one, and the ending of a Store with a norm.
+// What needs a whole row: norms of a prompt's input, residuals that wait for one, and the ending of a Store with a
+// norm.
 #include "offsets.h"
 #include "project_args.h"
 #include "row_norm.h"
