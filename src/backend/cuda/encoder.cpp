@@ -210,12 +210,12 @@ StepMemory place_step_memory(const Program& program, const CompileOptions& optio
     }
     const auto* mix = std::get_if<MixExperts>(&step.op);
     if (mix == nullptr || !halves) continue;
-    for (const Matrix& m : {mix->gate, mix->up, mix->down}) {
-      const uint64_t depth = round_up<uint64_t>(program.weight(m).cols, kTileCols);
+    for (const Matrix& weights : {mix->gate, mix->up, mix->down}) {
+      const uint64_t depth = round_up<uint64_t>(program.weight(weights).cols, kTileCols);
       arranged = std::max(arranged, depth * most_slots(program, rows));
-      if (unpacked_in_registers(program, packed, m)) continue;
-      const uint64_t expert = depth * round_up<uint64_t>(m.rows, kTileRows);  // at least one
-      slab = std::max(slab, std::max(expert, std::min(expert * program.weight(m).slices, kSlabElements)));
+      if (unpacked_in_registers(program, packed, weights)) continue;
+      const uint64_t expert = depth * round_up<uint64_t>(weights.rows, kTileRows);  // at least one
+      slab = std::max(slab, std::max(expert, std::min(expert * program.weight(weights).slices, kSlabElements)));
     }
   }
   for (const Buffer& b : program.buffers) {
