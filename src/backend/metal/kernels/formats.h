@@ -29,6 +29,9 @@
 #include <metal_stdlib>
 using namespace metal;
 
+// Parts stay in registers only where the calls that fill and use them are gone.
+#define HC_INLINE static inline __attribute__((always_inline))
+
 constant constexpr uint kPart = 32;  // elements
 
 /// 32 elements in eight quads: w = code, times scale, plus offset. Scales and offsets: of elements 0..15 and of 16..31
@@ -69,7 +72,7 @@ struct FormatTraits {
 // ---- scalars --------------------------------------------------------------------------------------------------------
 
 struct F32 : FormatTraits<0, false> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const packed_float4* x = (device const packed_float4*)row + ulong(part) * 8;
     for (uint i = 0; i < 8; ++i) {
       p.w[i] = float4(x[i]);
@@ -84,7 +87,7 @@ struct F32 : FormatTraits<0, false> {
 };
 
 struct F16 : FormatTraits<0, false> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const packed_half4* x = (device const packed_half4*)row + ulong(part) * 8;
     for (uint i = 0; i < 8; ++i) {
       p.w[i] = float4(half4(x[i]));
@@ -99,7 +102,7 @@ struct F16 : FormatTraits<0, false> {
 };
 
 struct BF16 : FormatTraits<0, false> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const packed_ushort4* x = (device const packed_ushort4*)row + ulong(part) * 8;
     for (uint i = 0; i < 8; ++i) {
       p.w[i] = as_type<float4>(uint4(ushort4(x[i])) << 16);
@@ -122,7 +125,7 @@ struct BlockTraits : FormatTraits<Scales, Offset> {
 // ---- 32 elements, one scale: codes[j] holds x[j] in its low and x[j + 16] in its high nibble ------------------------
 
 struct Q4_0 : BlockTraits<1, false, Q4_0> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockQ4_0& b = ((device const BlockQ4_0*)row)[part];
     p.scale.x = from_half(b.d);
     for (uint i = 0; i < 4; ++i) {
@@ -134,7 +137,7 @@ struct Q4_0 : BlockTraits<1, false, Q4_0> {
 };
 
 struct Q4_1 : BlockTraits<1, true, Q4_1> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockQ4_1& b = ((device const BlockQ4_1*)row)[part];
     p.scale.x = from_half(b.d);
     p.offset.x = from_half(b.m);
@@ -150,7 +153,7 @@ struct Q4_1 : BlockTraits<1, true, Q4_1> {
 static inline int4 fifth_bits(int high, int first) { return ((int4(high) >> (int4(0, 1, 2, 3) + first)) & 1) << 4; }
 
 struct Q5_0 : BlockTraits<1, false, Q5_0> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockQ5_0& b = ((device const BlockQ5_0*)row)[part];
     p.scale.x = from_half(b.d);
     const int high = word_at(b.high);
@@ -163,7 +166,7 @@ struct Q5_0 : BlockTraits<1, false, Q5_0> {
 };
 
 struct Q5_1 : BlockTraits<1, true, Q5_1> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockQ5_1& b = ((device const BlockQ5_1*)row)[part];
     p.scale.x = from_half(b.d);
     p.offset.x = from_half(b.m);
@@ -177,7 +180,7 @@ struct Q5_1 : BlockTraits<1, true, Q5_1> {
 };
 
 struct Q8_0 : BlockTraits<1, false, Q8_0> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockQ8_0& b = ((device const BlockQ8_0*)row)[part];
     p.scale.x = from_half(b.d);
     for (uint i = 0; i < 8; ++i) {
@@ -193,7 +196,7 @@ static inline float4 look_up(constant const float* values, int4 codes) {
 }
 
 struct IQ4_NL : BlockTraits<1, false, IQ4_NL> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockIQ4_NL& b = ((device const BlockIQ4_NL*)row)[part];
     p.scale.x = from_half(b.d);
     for (uint i = 0; i < 4; ++i) {
@@ -208,7 +211,7 @@ struct IQ4_NL : BlockTraits<1, false, IQ4_NL> {
 static inline float e8m0_half(uint exponent) { return exponent < 2 ? 0.0f : as_type<float>((exponent - 1) << 23); }
 
 struct MXFP4 : BlockTraits<1, false, MXFP4> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockMXFP4& b = ((device const BlockMXFP4*)row)[part];
     p.scale.x = e8m0_half(b.exponent);
     for (uint i = 0; i < 4; ++i) {
@@ -232,7 +235,7 @@ static inline float e4m3_half(uint x) {
 }
 
 struct NVFP4 : BlockTraits<2, false, NVFP4> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockNVFP4& b = ((device const BlockNVFP4*)row)[part / 2];
     const uint s = part % 2 * 2;  // of the first 16 elements
     p.scale = float2(e4m3_half(b.d[s]), e4m3_half(b.d[s + 1]));
@@ -249,7 +252,7 @@ struct NVFP4 : BlockTraits<2, false, NVFP4> {
 // ---- 256 elements: eight parts of a block. k = part % 8; h = k / 4 and s = k % 4 as in quant/blocks.h ---------------
 
 struct Q2_K : BlockTraits<2, true, Q2_K> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockQ2_K& b = ((device const BlockQ2_K*)row)[part / 8];
     const uint k = part % 8;
     const uint2 scales = uint2(b.scales[2 * k], b.scales[2 * k + 1]);
@@ -267,7 +270,7 @@ struct Q3_K : BlockTraits<2, false, Q3_K> {
     const uint high = uint(b.scales[8 + i % 4]) >> (i / 4 * 2) & 3;
     return from_half(b.d) * float(int(low | high << 4) - 32);
   }
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockQ3_K& b = ((device const BlockQ3_K*)row)[part / 8];
     const uint k = part % 8;
     p.scale = float2(scale_of(b, 2 * k), scale_of(b, 2 * k + 1));
@@ -289,7 +292,7 @@ static inline float2 scale_and_min(device const uint8_t* scales, uint k) {
 }
 
 struct Q4_K : BlockTraits<1, true, Q4_K> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockQ4_K& b = ((device const BlockQ4_K*)row)[part / 8];
     const uint k = part % 8;
     const float2 s = scale_and_min(b.scales, k);
@@ -302,7 +305,7 @@ struct Q4_K : BlockTraits<1, true, Q4_K> {
 };
 
 struct Q5_K : BlockTraits<1, true, Q5_K> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockQ5_K& b = ((device const BlockQ5_K*)row)[part / 8];
     const uint k = part % 8;
     const float2 s = scale_and_min(b.scales, k);
@@ -316,7 +319,7 @@ struct Q5_K : BlockTraits<1, true, Q5_K> {
 };
 
 struct Q6_K : BlockTraits<2, false, Q6_K> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockQ6_K& b = ((device const BlockQ6_K*)row)[part / 8];
     const uint k = part % 8;
     p.scale = from_half(b.d) * float2(float(b.scales[2 * k]), float(b.scales[2 * k + 1]));
@@ -329,7 +332,7 @@ struct Q6_K : BlockTraits<2, false, Q6_K> {
 };
 
 struct IQ4_XS : BlockTraits<1, false, IQ4_XS> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockIQ4_XS& b = ((device const BlockIQ4_XS*)row)[part / 8];
     const uint k = part % 8;
     const uint low = uint(b.scales_low[k / 2]) >> (k % 2 * 4) & 15;
@@ -344,7 +347,7 @@ struct IQ4_XS : BlockTraits<1, false, IQ4_XS> {
 };
 
 struct TQ2_0 : BlockTraits<1, false, TQ2_0> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockTQ2_0& b = ((device const BlockTQ2_0*)row)[part / 8];
     const uint k = part % 8;
     p.scale.x = from_half(b.d);
@@ -361,7 +364,7 @@ static inline float trit(uint code, uint k) {
 }
 
 struct TQ1_0 : BlockTraits<1, false, TQ1_0> {
-  static void load(device const uchar* row, uint part, thread Part& p) {
+  HC_INLINE void load(device const uchar* row, uint part, thread Part& p) {
     device const BlockTQ1_0& b = ((device const BlockTQ1_0*)row)[part / 8];
     const uint k = part % 8;
     p.scale.x = from_half(b.d);
@@ -410,7 +413,7 @@ static inline float2 sums_of(thread const Quads& x) {
 
 /// Quads [First, Last) of a part times x, without the scales: eight chains.
 template <uint First, uint Last>
-static inline float code_dot(thread const Part& p, thread const Quads& x) {
+HC_INLINE float code_dot(thread const Part& p, thread const Quads& x) {
   float4 low = p.w[First] * x.q[First];
   float4 high = p.w[First + 1] * x.q[First + 1];
   for (uint i = First + 2; i < Last; i += 2) {
@@ -422,7 +425,7 @@ static inline float code_dot(thread const Part& p, thread const Quads& x) {
 
 /// The part's 32 products, added. `sums`: sums_of<F>(x).
 template <typename F>
-static inline float dot(thread const Part& p, thread const Quads& x, float2 sums) {
+HC_INLINE float dot(thread const Part& p, thread const Quads& x, float2 sums) {
   float r = 0.0f;
   if (F::kScales == 0) {
     r = code_dot<0, 8>(p, x);
