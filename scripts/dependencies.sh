@@ -11,7 +11,7 @@ apt_packages() {
     build) echo g++ cmake ninja-build pkg-config ccache ca-certificates libfmt-dev libexpected-dev libcli11-dev \
                 'libboost-json1.81-dev|libboost-json-dev' 'libcurl4-openssl-dev|libcurl4-gnutls-dev' libssl-dev libzip-dev \
                 libedit-dev libpcre2-dev libutf8proc-dev ;;
-    test) echo libgtest-dev libgmock-dev librapidcheck-dev python3 xz-utils git binutils 'clang-19|clang' ;;
+    test) echo libgtest-dev libgmock-dev librapidcheck-dev python3 xz-utils git binutils 'clang-19|clang' libblocksruntime-dev ;;
     check) echo clang-format-19 clang-tidy-19 python3 git ;;
     sanitize) echo clang-19 libclang-rt-19-dev ;;
     cross) echo crossbuild-essential-arm64 qemu-user ;;

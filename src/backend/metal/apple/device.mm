@@ -1,0 +1,391 @@
+// The Device of device.h over Apple's Metal framework: Objective-C++ with ARC. Owns the queue, the compiled libraries
+// and the residency set. Knows nothing of ops, and nothing of what compiled and ran it: on Linux the tests build this
+// file against a look-alike framework over the software device (tests/metal/framework). It has not run on Apple
+// hardware.
+//
+// Every method that makes Objective-C objects has an autorelease pool of its own: callers are C++ threads without one.
+#include "backend/metal/apple/device.h"
+
+#include "backend/metal/apple/kernel_text.h"
+#include "base/check.h"
+
+#import <Foundation/Foundation.h>
+#import <Metal/Metal.h>
+#include <map>
+#include <mutex>
+#include <unistd.h>
+
+// Residency sets and math modes came with the SDK of macOS 15; the running system is asked as well.
+#if __has_include(<Metal/MTLResidencySet.h>)
+#define HC_SDK_OF_MACOS_15 1
+#else
+#define HC_SDK_OF_MACOS_15 0
+#endif
+
+namespace honeycrisp::backend::metal {
+namespace {
+
+NSString* text_of(const std::string& text) {
+  return [NSString stringWithCString:text.c_str() encoding:NSUTF8StringEncoding];
+}
+
+/// One line; the compiler's messages are several.
+std::string text_of(NSError* error) {
+  NSString* description = error.localizedDescription;
+  if (!description || !description.UTF8String) return "no reason given";
+  std::string text = description.UTF8String;
+  while (!text.empty() && (text.back() == '\n' || text.back() == '.')) text.pop_back();
+  for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 3) text.replace(at, 1, " | ");
+  return text;
+}
+
+MTLSize size_of(Size s) { return MTLSizeMake(s.x, s.y, s.z); }
+
+/// What the device keeps resident: every buffer, from its making to its end. Without it the driver makes resident, for
+/// each command buffer, what that binds: seconds after an idle while for gigabytes of weights. Nothing where the system
+/// has no residency sets.
+class Residency {
+ public:
+  Residency(id<MTLDevice> device, id<MTLCommandQueue> queue) {
+#if HC_SDK_OF_MACOS_15
+    if (@available(macOS 15, *)) {
+      MTLResidencySetDescriptor* descriptor = [[MTLResidencySetDescriptor alloc] init];
+      descriptor.label = @"honeycrisp";
+      set_ = [device newResidencySetWithDescriptor:descriptor error:nil];  // without it all runs, only slower
+      if (set_) [queue addResidencySet:set_];
+    }
+#else
+    (void)device, (void)queue;
+#endif
+  }
+  ~Residency() {
+#if HC_SDK_OF_MACOS_15
+    if (@available(macOS 15, *)) [set_ endResidency];
+#endif
+  }
+  void add(id<MTLBuffer> buffer) {
+#if HC_SDK_OF_MACOS_15
+    if (@available(macOS 15, *)) {
+      std::lock_guard lock(mutex_);
+      [set_ addAllocation:buffer];
+      changed_ = true;
+    }
+#else
+    (void)buffer;
+#endif
+  }
+  void remove(id<MTLBuffer> buffer) {
+#if HC_SDK_OF_MACOS_15
+    if (@available(macOS 15, *)) {
+      std::lock_guard lock(mutex_);
+      [set_ removeAllocation:buffer];
+      changed_ = true;
+    }
+#else
+    (void)buffer;
+#endif
+  }
+  /// Before each commit of work: what was added or removed since the last takes effect.
+  void apply() {
+#if HC_SDK_OF_MACOS_15
+    if (@available(macOS 15, *)) {
+      std::lock_guard lock(mutex_);
+      if (!changed_) return;
+      changed_ = false;
+      [set_ commit];
+      [set_ requestResidency];
+    }
+#endif
+  }
+
+ private:
+#if HC_SDK_OF_MACOS_15
+  id<MTLResidencySet> set_ API_AVAILABLE(macos(15)) = nil;
+  std::mutex mutex_;
+  bool changed_ = false;
+#endif
+};
+
+class AppleBuffer final : public Buffer {
+ public:
+  AppleBuffer(id<MTLBuffer> buffer, uint64_t bytes, std::shared_ptr<Residency> residency)
+      : buffer_(buffer), bytes_(bytes), residency_(std::move(residency)) {
+    residency_->add(buffer_);
+  }
+  ~AppleBuffer() override {
+    @autoreleasepool {
+      residency_->remove(buffer_);
+      buffer_ = nil;        // here, and not after the pool
+      residency_->apply();  // the set would keep the memory
+    }
+  }
+  uint64_t bytes() const override { return bytes_; }
+  std::byte* contents() override { return static_cast<std::byte*>(buffer_.contents); }
+  id<MTLBuffer> get() const { return buffer_; }
+
+ private:
+  id<MTLBuffer> buffer_;
+  const uint64_t bytes_;
+  std::shared_ptr<Residency> residency_;
+};
+
+class ApplePipeline final : public Pipeline {
+ public:
+  ApplePipeline(id<MTLComputePipelineState> state, std::string name) : state_(state), name_(std::move(name)) {}
+  uint32_t most_threads() const override { return uint32_t(state_.maxTotalThreadsPerThreadgroup); }
+  std::string_view name() const override { return name_; }
+  id<MTLComputePipelineState> get() const { return state_; }
+
+ private:
+  id<MTLComputePipelineState> state_;
+  const std::string name_;
+};
+
+class AppleEncoder final : public Encoder {
+ public:
+  explicit AppleEncoder(id<MTLComputeCommandEncoder> encoder) : encoder_(encoder) {}
+  // Metal asserts that no encoder goes away unended.
+  ~AppleEncoder() override { end(); }
+
+  void set_pipeline(const Pipeline& pipeline) override {
+    [encoder_ setComputePipelineState:static_cast<const ApplePipeline&>(pipeline).get()];
+  }
+  void set_buffer(uint32_t index, const View& view) override {
+    [encoder_ setBuffer:static_cast<AppleBuffer*>(view.buffer)->get() offset:view.offset atIndex:index];
+  }
+  void set_bytes(uint32_t index, std::span<const std::byte> bytes) override {
+    [encoder_ setBytes:bytes.data() length:bytes.size() atIndex:index];
+  }
+  void set_threadgroup_memory(uint32_t index, uint32_t bytes) override {
+    [encoder_ setThreadgroupMemoryLength:bytes atIndex:index];
+  }
+  void dispatch(Size threadgroups, Size threads) override {
+    [encoder_ dispatchThreadgroups:size_of(threadgroups) threadsPerThreadgroup:size_of(threads)];
+  }
+  void barrier() override { [encoder_ memoryBarrierWithScope:MTLBarrierScopeBuffers]; }
+  void end() {
+    [encoder_ endEncoding];
+    encoder_ = nil;
+  }
+
+ private:
+  id<MTLComputeCommandEncoder> encoder_;
+};
+
+class AppleCommandBuffer final : public CommandBuffer {
+ public:
+  AppleCommandBuffer(id<MTLCommandBuffer> commands, id<MTLComputeCommandEncoder> encoder, std::string label,
+                     std::shared_ptr<Residency> residency)
+      : commands_(commands), encoder_(encoder), label_(std::move(label)), residency_(std::move(residency)) {}
+
+  Encoder& encoder() override { return encoder_; }
+  void commit() override {
+    @autoreleasepool {
+      residency_->apply();
+      encoder_.end();
+      [commands_ commit];
+    }
+  }
+  Result<void> wait() override {
+    @autoreleasepool {
+      [commands_ waitUntilCompleted];
+      if (commands_.status == MTLCommandBufferStatusCompleted) return {};
+      NSError* error = commands_.error;
+      return fail(ErrorCode::kInternal, "{}: the command buffer failed (status {}, code {}): {}", label_,
+                  int(commands_.status), error ? long(error.code) : 0l, text_of(error));
+    }
+  }
+  double gpu_seconds() const override {
+    const double seconds = commands_.GPUEndTime - commands_.GPUStartTime;
+    return seconds > 0 ? seconds : 0;
+  }
+
+ private:
+  id<MTLCommandBuffer> commands_;
+  AppleEncoder encoder_;
+  const std::string label_;
+  std::shared_ptr<Residency> residency_;
+};
+
+std::string name_of(std::string_view kernel, std::span<const Constant> constants) {
+  std::string name(kernel);
+  for (const Constant& c : constants) {
+    float value;
+    std::memcpy(&value, &c.bits, sizeof value);
+    name += c.type == Constant::Type::kFloat ? fmt::format(" {}={}", c.index, value)
+                                             : fmt::format(" {}={}", c.index, c.bits);
+  }
+  return name;
+}
+
+class AppleDevice final : public Device {
+ public:
+  AppleDevice(id<MTLDevice> device, id<MTLCommandQueue> queue)
+      : device_(device), queue_(queue), residency_(std::make_shared<Residency>(device, queue)) {}
+
+  std::string describe() const override {
+    @autoreleasepool {
+      return fmt::format("{}, buffers of at most {} MiB, {} MiB recommended", device_.name.UTF8String,
+                         most_buffer_bytes() >> 20, recommended_memory_bytes() >> 20);
+    }
+  }
+  uint64_t most_buffer_bytes() const override { return device_.maxBufferLength; }
+  uint64_t recommended_memory_bytes() const override { return device_.recommendedMaxWorkingSetSize; }
+
+  Result<std::shared_ptr<Buffer>> allocate(uint64_t bytes, std::string label) override {
+    @autoreleasepool {
+      HC_TRY(check_length(bytes, label));
+      id<MTLBuffer> buffer = [device_ newBufferWithLength:bytes options:kOptions];
+      if (!buffer)
+        return fail(ErrorCode::kOutOfMemory, "{}: Metal gives no buffer of {} bytes ({} bytes are recommended in all)",
+                    label, bytes, recommended_memory_bytes());
+      return labelled(buffer, bytes, label);
+    }
+  }
+
+  /// Upon an error `release` is not called: the memory is the caller's still.
+  Result<std::shared_ptr<Buffer>> wrap(std::byte* memory, uint64_t bytes, std::function<void()> release,
+                                       std::string label) override {
+    @autoreleasepool {
+      HC_TRY(check_length(bytes, label));
+      const auto page = uint64_t(getpagesize());
+      if (reinterpret_cast<uintptr_t>(memory) % page != 0)
+        return invalid("{}: memory to wrap must begin at a multiple of {} bytes, not at {}", label, page,
+                       static_cast<void*>(memory));
+      // Metal wants whole pages; the rest of the last one belongs to the same mapping.
+      const uint64_t whole = (bytes + page - 1) / page * page;
+      const auto released = [release = std::move(release)](void*, NSUInteger) {
+        if (release) release();
+      };
+      id<MTLBuffer> buffer = [device_ newBufferWithBytesNoCopy:memory
+                                                        length:whole
+                                                       options:kOptions
+                                                   deallocator:^(void* pointer, NSUInteger length) {
+                                                     released(pointer, length);
+                                                   }];
+      if (!buffer) return fail(ErrorCode::kOutOfMemory, "{}: Metal cannot wrap {} bytes of memory", label, whole);
+      return labelled(buffer, bytes, label);
+    }
+  }
+
+  Result<std::shared_ptr<const Pipeline>> pipeline(std::string_view file, std::string_view kernel,
+                                                   std::span<const Constant> constants) override {
+    @autoreleasepool {
+      const std::string name = name_of(kernel, constants);
+      HC_ASSIGN(id<MTLLibrary> library, library_of(file));
+      MTLFunctionConstantValues* values = [[MTLFunctionConstantValues alloc] init];
+      for (const Constant& c : constants) {
+        const bool flag = c.bits != 0;
+        switch (c.type) {
+          case Constant::Type::kBool: [values setConstantValue:&flag type:MTLDataTypeBool atIndex:c.index]; break;
+          case Constant::Type::kUint: [values setConstantValue:&c.bits type:MTLDataTypeUInt atIndex:c.index]; break;
+          case Constant::Type::kFloat: [values setConstantValue:&c.bits type:MTLDataTypeFloat atIndex:c.index]; break;
+        }
+      }
+      NSError* error = nil;
+      id<MTLFunction> function = [library newFunctionWithName:text_of(std::string(kernel))
+                                               constantValues:values
+                                                        error:&error];
+      if (!function) return fail(ErrorCode::kInternal, "{}.metal: kernel {}: {}", file, name, text_of(error));
+      error = nil;
+      id<MTLComputePipelineState> state = [device_ newComputePipelineStateWithFunction:function error:&error];
+      if (!state) return fail(ErrorCode::kInternal, "{}.metal: pipeline of {}: {}", file, name, text_of(error));
+      if (state.threadExecutionWidth != kSimdWidth)
+        return unsupported("{}.metal: pipeline of {}: simdgroups of {} threads, the kernels need {}", file, name,
+                           state.threadExecutionWidth, kSimdWidth);
+      return std::make_shared<ApplePipeline>(state, name);
+    }
+  }
+
+  Result<std::unique_ptr<CommandBuffer>> command_buffer(std::string label) override {
+    @autoreleasepool {
+      id<MTLCommandBuffer> commands = [queue_ commandBuffer];  // retains what it uses
+      if (!commands) return fail(ErrorCode::kInternal, "{}: Metal gives no command buffer", label);
+      commands.label = text_of(label);
+      id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent];
+      if (!encoder) return fail(ErrorCode::kInternal, "{}: Metal gives no compute encoder", label);
+      return std::make_unique<AppleCommandBuffer>(commands, encoder, std::move(label), residency_);
+    }
+  }
+
+ private:
+  // Shared: one memory for both processors. Tracked: Metal then orders command buffers that share a buffer. Within the
+  // one concurrent encoder of each, tracking orders nothing and StepEncoder's barriers do.
+  static constexpr MTLResourceOptions kOptions = MTLResourceStorageModeShared;
+
+  Result<void> check_length(uint64_t bytes, const std::string& label) const {
+    if (bytes == 0) return invalid("{}: a buffer cannot have 0 bytes", label);
+    if (bytes > most_buffer_bytes())
+      return unsupported("{}: {} bytes are more than the {} of the device's largest buffer", label, bytes,
+                         most_buffer_bytes());
+    return {};
+  }
+
+  std::shared_ptr<Buffer> labelled(id<MTLBuffer> buffer, uint64_t bytes, const std::string& label) {
+    buffer.label = text_of(label);
+    return std::make_shared<AppleBuffer>(buffer, bytes, residency_);
+  }
+
+  Result<id<MTLLibrary>> library_of(std::string_view file) {
+    std::lock_guard lock(mutex_);
+    if (const auto found = libraries_.find(file); found != libraries_.end()) return found->second;
+    HC_ASSIGN(const std::string source, kernel_text(file));
+    MTLCompileOptions* options = [[MTLCompileOptions alloc] init];
+    options.languageVersion = MTLLanguageVersion3_1;  // bfloat
+    set_exact(options);
+    NSError* error = nil;
+    id<MTLLibrary> library = [device_ newLibraryWithSource:text_of(source) options:options error:&error];
+    if (!library)
+      return fail(ErrorCode::kInternal, "{}.metal ({} bytes) does not compile: {}", file, source.size(),
+                  text_of(error));
+    libraries_.emplace(file, library);
+    return library;
+  }
+
+  /// Nothing reordered, NaN and infinities kept.
+  static void set_exact(MTLCompileOptions* options) {
+#if HC_SDK_OF_MACOS_15
+    if (@available(macOS 15, *)) {
+      options.mathMode = MTLMathModeSafe;
+      return;
+    }
+#endif
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wdeprecated-declarations"
+    options.fastMathEnabled = NO;
+#pragma clang diagnostic pop
+  }
+
+  id<MTLDevice> device_;
+  id<MTLCommandQueue> queue_;
+  const std::shared_ptr<Residency> residency_;
+  std::mutex mutex_;
+  std::map<std::string, id<MTLLibrary>, std::less<>> libraries_;  // by file
+};
+
+}  // namespace
+
+Result<std::shared_ptr<Device>> system_device() {
+  static std::mutex mutex;
+  static std::weak_ptr<Device> made;
+  std::lock_guard lock(mutex);
+  if (auto device = made.lock()) return device;
+  @autoreleasepool {
+    id<MTLDevice> device = MTLCreateSystemDefaultDevice();
+    if (!device) return unsupported("this system has no Metal device");
+    if (@available(macOS 14, *)) {
+    } else {
+      return unsupported("{}: the kernels need Metal 3.1, that is macOS 14", device.name.UTF8String);
+    }
+    // Simdgroup matrices, and simdgroups of 32 in one memory with the processor.
+    if (![device supportsFamily:MTLGPUFamilyApple7])
+      return unsupported("{}: the kernels need a GPU of Apple's family 7 (M1) or later", device.name.UTF8String);
+    id<MTLCommandQueue> queue = [device newCommandQueue];
+    if (!queue) return fail(ErrorCode::kInternal, "{}: Metal gives no command queue", device.name.UTF8String);
+    auto result = std::make_shared<AppleDevice>(device, queue);
+    made = result;
+    return result;
+  }
+}
+
+}  // namespace honeycrisp::backend::metal

@@ -1,0 +1,253 @@
+// backend/metal/apple/device.mm, executed: its Objective-C++ against the look-alike framework, whose Metal is the
+// software device. What Apple's own framework does remains unseen.
+#include "backend/metal/apple/device.h"
+#include "backend/metal/apple/kernel_text.h"
+#include "framework/framework.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <numeric>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace honeycrisp::backend::metal {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr uint32_t kCount = 96;
+
+class AppleDevice : public ::testing::Test {
+ public:
+  void SetUp() override { make({.check = true}); }
+  void TearDown() override {
+    device.reset();
+    soft.reset();
+    framework::set_system({});
+    EXPECT_EQ(framework::live_objects(), 0);
+    EXPECT_EQ(framework::resident_allocations(), 0);
+  }
+  void make(const soft::DeviceOptions& options) {
+    device.reset();
+    soft = soft::Device::create(options).value();
+    framework::set_system(
+        {.device = soft,
+         .libraries = {soft->open_library("test_kernels").value(), soft->open_library("backend_kernels").value()}});
+    device = system_device().value();
+  }
+  std::shared_ptr<Buffer> floats(float value) {
+    auto b = device->allocate(kCount * 4, "floats").value();
+    std::fill_n(reinterpret_cast<float*>(b->contents()), kCount, value);
+    return b;
+  }
+  static float first(const std::shared_ptr<Buffer>& b) { return *reinterpret_cast<float*>(b->contents()); }
+  std::shared_ptr<const Pipeline> add() { return device->pipeline("rms_norm", "add", {}).value(); }
+  /// x += y
+  static void encode_add(Encoder& e, const Pipeline& p, const std::shared_ptr<Buffer>& x,
+                         const std::shared_ptr<Buffer>& y) {
+    e.set_pipeline(p);
+    e.set_buffer(0, {x.get(), 0, x->bytes()});
+    e.set_buffer(1, {y.get(), 0, y->bytes()});
+    e.set_bytes(2, std::as_bytes(std::span(&kCount, 1)));
+    e.dispatch({3}, {32});
+  }
+
+  std::shared_ptr<soft::Device> soft;
+  std::shared_ptr<Device> device;
+};
+
+TEST_F(AppleDevice, is_made_once_and_says_what_it_is) {
+  EXPECT_EQ(system_device().value(), device);
+  EXPECT_EQ(device->describe(), "look-alike, buffers of at most 4096 MiB, 3072 MiB recommended");
+  EXPECT_EQ(device->most_buffer_bytes(), uint64_t{1} << 32);
+  EXPECT_EQ(device->recommended_memory_bytes(), uint64_t{3} << 30);
+}
+
+TEST_F(AppleDevice, systems_that_will_not_do_are_told) {
+  device.reset();
+  framework::set_system({});
+  EXPECT_EQ(system_device().error().message, "this system has no Metal device");
+  framework::set_system({.device = soft, .apple7 = false});
+  EXPECT_EQ(system_device().error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(system_device().error().message, "look-alike: the kernels need a GPU of Apple's family 7 (M1) or later");
+}
+
+TEST_F(AppleDevice, dispatches_run_in_order_with_a_barrier_and_without_one_are_reported) {
+  for (const bool barrier : {true, false}) {
+    make({.check = true});
+    const auto pipeline = add();
+    EXPECT_EQ(pipeline->name(), "add");
+    EXPECT_EQ(pipeline->most_threads(), 1024u);
+    const auto x = floats(1), y = floats(2);
+    auto commands = device->command_buffer("two adds").value();
+    encode_add(commands->encoder(), *pipeline, x, y);
+    if (barrier) commands->encoder().barrier();
+    encode_add(commands->encoder(), *pipeline, y, x);
+    commands->commit();
+    ASSERT_TRUE(commands->wait());
+    EXPECT_GT(commands->gpu_seconds(), 0);
+    const auto reports = soft->reports();
+    ASSERT_EQ(reports.empty(), barrier);
+    if (!barrier) {
+      EXPECT_EQ(reports.front().fault, soft::Fault::kMissingBarrier);
+    } else {
+      EXPECT_EQ(first(x), 3);
+      EXPECT_EQ(first(y), 5);
+    }
+  }
+}
+
+TEST_F(AppleDevice, command_buffers_that_share_buffers_are_ordered) {
+  const auto x = floats(1), y = floats(2);
+  std::vector<std::unique_ptr<CommandBuffer>> all;
+  for (int i = 0; i < 5; ++i) {
+    all.push_back(device->command_buffer("add").value());
+    encode_add(all.back()->encoder(), *add(), x, y);
+    all.back()->commit();
+  }
+  for (const auto& c : all) ASSERT_TRUE(c->wait());
+  EXPECT_EQ(first(x), 11);
+  EXPECT_TRUE(soft->reports().empty());
+}
+
+TEST_F(AppleDevice, views_begin_at_their_offset) {
+  const auto x = floats(1), y = floats(2);
+  auto commands = device->command_buffer("half").value();
+  Encoder& e = commands->encoder();
+  const uint32_t half = kCount / 2;
+  const auto pipeline = add();
+  e.set_pipeline(*pipeline);
+  e.set_buffer(0, {x.get(), half * 4, half * 4});
+  e.set_buffer(1, {y.get(), 0, half * 4});
+  e.set_bytes(2, std::as_bytes(std::span(&half, 1)));
+  e.dispatch({2}, {32});
+  commands->commit();
+  ASSERT_TRUE(commands->wait());
+  const auto* values = reinterpret_cast<const float*>(x->contents());
+  EXPECT_EQ(std::accumulate(values, values + half, 0.0f), half);
+  EXPECT_EQ(std::accumulate(values + half, values + kCount, 0.0f), 3 * half);
+}
+
+TEST_F(AppleDevice, wrapped_memory_is_released_once_when_nothing_uses_it) {
+  const size_t page = size_t(getpagesize());
+  auto* memory =
+      static_cast<std::byte*>(mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  reinterpret_cast<float*>(memory)[0] = 40;
+  int released = 0;
+  // not a whole page: the rest belongs to the mapping
+  auto x = device->wrap(memory, kCount * 4, [&] { ++released; }, "mapped").value();
+  EXPECT_EQ(x->bytes(), kCount * 4);
+  EXPECT_EQ(x->contents(), memory);
+  auto commands = device->command_buffer("add to mapped").value();
+  encode_add(commands->encoder(), *add(), x, floats(2));
+  x.reset();
+  EXPECT_EQ(released, 0) << "the command buffer uses it";
+  commands->commit();
+  ASSERT_TRUE(commands->wait());
+  commands.reset();
+  EXPECT_EQ(released, 1);
+  EXPECT_EQ(reinterpret_cast<float*>(memory)[0], 42);
+
+  const auto off = device->wrap(memory + 4, 64, [&] { ++released; }, "w");
+  ASSERT_FALSE(off);
+  EXPECT_THAT(off.error().message, HasSubstr("w: memory to wrap must begin at a multiple of"));
+  EXPECT_EQ(released, 1) << "what could not be wrapped is still the caller's";
+  munmap(memory, page);
+}
+
+TEST_F(AppleDevice, lengths_that_cannot_be_are_refused) {
+  EXPECT_EQ(device->allocate(0, "nothing").error().message, "nothing: a buffer cannot have 0 bytes");
+  const auto large = device->allocate((uint64_t{1} << 32) + 1, "large");
+  EXPECT_EQ(large.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(large.error().message,
+            "large: 4294967297 bytes are more than the 4294967296 of the device's largest buffer");
+}
+
+TEST_F(AppleDevice, unknown_kernels_files_and_constants_are_told) {
+  const auto kernel = device->pipeline("rms_norm", "rms_morn", {});
+  ASSERT_FALSE(kernel);
+  EXPECT_THAT(kernel.error().message, HasSubstr("rms_norm.metal: kernel rms_morn: "));
+  const auto file = device->pipeline("norm", "rms_norm", {});
+  ASSERT_FALSE(file);
+  EXPECT_THAT(file.error().message, HasSubstr("no kernel file norm.metal"));
+  const std::array wrong{constant(77, 1u)};
+  const auto constants = device->pipeline("rms_norm", "rms_norm", wrong);
+  if (!constants) {
+    EXPECT_THAT(constants.error().message, HasSubstr("kernel rms_norm 77=1"));
+  }
+}
+
+TEST_F(AppleDevice, a_command_buffer_that_fails_says_so_and_the_next_one_runs) {
+  auto commands = device->command_buffer("step 7").value();
+  const auto pipeline = add();
+  commands->encoder().set_pipeline(*pipeline);
+  commands->encoder().dispatch({3}, {32});  // binds nothing
+  commands->commit();
+  const auto result = commands->wait();
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::kInternal);
+  EXPECT_THAT(result.error().message, HasSubstr("step 7: the command buffer failed (status 5, code 1): "));
+  const auto x = floats(1), y = floats(2);
+  commands = device->command_buffer("step 8").value();
+  encode_add(commands->encoder(), *pipeline, x, y);
+  commands->commit();
+  ASSERT_TRUE(commands->wait());
+  EXPECT_EQ(first(x), 3);
+}
+
+TEST_F(AppleDevice, a_command_buffer_may_be_dropped) {
+  {
+    auto commands = device->command_buffer("never committed").value();
+  }
+  {
+    auto commands = device->command_buffer("never waited for").value();
+    encode_add(commands->encoder(), *add(), floats(1), floats(2));
+    commands->commit();
+  }
+}
+
+TEST_F(AppleDevice, buffers_are_resident_from_the_next_commit_to_their_end) {
+  auto x = floats(1), y = floats(2);
+  auto commands = device->command_buffer("add").value();
+  encode_add(commands->encoder(), *add(), x, y);
+  commands->commit();
+  ASSERT_TRUE(commands->wait());
+  EXPECT_EQ(framework::resident_allocations(), 2);
+  y.reset();
+  EXPECT_EQ(framework::resident_allocations(), 1);
+}
+
+TEST(KernelText, of_every_file_has_no_quoted_include_left_and_each_included_file_once) {
+  size_t kernels = 0;
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (!file.path.ends_with(".metal")) continue;
+    ++kernels;
+    const std::string_view name = file.path.substr(file.path.rfind('/') + 1);
+    const auto text = kernel_text(name.substr(0, name.size() - 6));
+    ASSERT_TRUE(text) << text.error().message;
+    EXPECT_THAT(*text, Not(HasSubstr("#include \"")));
+    EXPECT_THAT(*text, Not(HasSubstr("#pragma once")));
+    for (const EmbeddedFile& other : embedded_files()) {
+      const std::string begin = "#line 1 \"" + std::string(other.path) + "\"";
+      const size_t at = text->find(begin);
+      if (at != std::string::npos) {
+        EXPECT_EQ(text->find(begin, at + 1), std::string::npos) << other.path << " twice in " << file.path;
+      }
+    }
+  }
+  EXPECT_GE(kernels, 10u);
+}
+
+TEST(KernelText, keeps_names_and_lines_and_tells_what_is_not_embedded) {
+  const std::array files{EmbeddedFile{"a/k.metal", "one\n#include \"../b/h.h\"\n#include \"../b/h.h\"\nfour"},
+                         EmbeddedFile{"b/h.h", "#pragma once\nh\n"},
+                         EmbeddedFile{"a/l.metal", "\n#include \"gone.h\"\n"}};
+  EXPECT_EQ(kernel_text("k", files).value(),
+            "#line 1 \"a/k.metal\"\none\n#line 1 \"b/h.h\"\n\nh\n#line 3 \"a/k.metal\"\n#line 4 \"a/k.metal\"\nfour\n");
+  EXPECT_EQ(kernel_text("l", files).error().message, "a/l.metal:2 includes a/gone.h, which this build does not embed");
+}
+
+}  // namespace
+}  // namespace honeycrisp::backend::metal

@@ -1,0 +1,303 @@
+// The look-alike's Metal: each class holds its counterpart of the software device. ARC.
+#include "framework.h"
+
+#import <Metal/Metal.h>
+#include <algorithm>
+#include <atomic>
+#include <set>
+
+namespace soft = honeycrisp::backend::metal::soft;
+namespace framework = honeycrisp::backend::metal::framework;
+
+namespace {
+framework::System& system_() {
+  static framework::System system;
+  return system;
+}
+std::atomic<long> resident;
+}  // namespace
+void framework::set_system(System s) { system_() = std::move(s); }
+long framework::resident_allocations() { return resident; }
+
+@interface NSError ()
+- (instancetype)initWithText:(NSString*)text code:(NSInteger)code;
+@end
+static NSError* error_of(const std::string& text) {
+  return [[NSError alloc] initWithText:[NSString stringWithCString:text.c_str() encoding:NSUTF8StringEncoding] code:1];
+}
+
+@interface LookalikeBuffer : NSObject <MTLBuffer>
+@end
+@implementation LookalikeBuffer {
+ @public
+  std::shared_ptr<soft::Buffer> buffer;
+  NSString* label_;
+}
+- (NSUInteger)length {
+  return buffer->length();
+}
+- (void*)contents {
+  return buffer->contents();
+}
+- (NSString*)label {
+  return label_;
+}
+- (void)setLabel:(NSString*)label {
+  label_ = label;
+  buffer->set_label(label.UTF8String);
+}
+@end
+
+@implementation MTLFunctionConstantValues {
+ @public
+  soft::FunctionConstants values;
+}
+- (void)setConstantValue:(const void*)value type:(MTLDataType)type atIndex:(NSUInteger)index {
+  if (type == MTLDataTypeBool)
+    values.set(index, *static_cast<const bool*>(value));
+  else
+    values.set(index, *static_cast<const uint32_t*>(value));
+}
+@end
+@implementation MTLCompileOptions
+@end
+@implementation MTLResidencySetDescriptor
+@end
+
+@interface LookalikeFunction : NSObject <MTLFunction>
+@end
+@implementation LookalikeFunction {
+ @public
+  std::shared_ptr<const soft::Pipeline> pipeline;
+}
+@end
+
+@interface LookalikeLibrary : NSObject <MTLLibrary>
+@end
+@implementation LookalikeLibrary {
+ @public
+  framework::System system;
+}
+- (id<MTLFunction>)newFunctionWithName:(NSString*)name
+                        constantValues:(MTLFunctionConstantValues*)values
+                                 error:(NSError* __autoreleasing*)error {
+  std::string text = "no libraries";
+  for (const auto& library : system.libraries) {
+    auto made = system.device->new_pipeline(library, name.UTF8String, values->values);
+    if (made) {
+      LookalikeFunction* function = [LookalikeFunction new];
+      function->pipeline = std::move(*made);
+      return function;
+    }
+    // "no such function" of one library says less than what another has against the constants
+    const auto names = library->function_names();
+    if (text == "no libraries" || std::find(names.begin(), names.end(), name.UTF8String) != names.end())
+      text = made.error().message;
+  }
+  *error = error_of(text);
+  return nil;
+}
+@end
+
+@interface LookalikePipeline : NSObject <MTLComputePipelineState>
+@end
+@implementation LookalikePipeline {
+ @public
+  std::shared_ptr<const soft::Pipeline> pipeline;
+}
+- (NSUInteger)maxTotalThreadsPerThreadgroup {
+  return soft::kMaxThreads;
+}
+- (NSUInteger)threadExecutionWidth {
+  return soft::kLanes;
+}
+@end
+
+@interface LookalikeEncoder : NSObject <MTLComputeCommandEncoder>
+@end
+@implementation LookalikeEncoder {
+ @public
+  std::shared_ptr<soft::Encoder> encoder;
+}
+- (void)setComputePipelineState:(id<MTLComputePipelineState>)state {
+  encoder->set_pipeline(((LookalikePipeline*)state)->pipeline);
+}
+- (void)setBytes:(const void*)bytes length:(NSUInteger)length atIndex:(NSUInteger)index {
+  encoder->set_bytes({static_cast<const unsigned char*>(bytes), length}, index);
+}
+- (void)setBuffer:(id<MTLBuffer>)buffer offset:(NSUInteger)offset atIndex:(NSUInteger)index {
+  encoder->set_buffer(((LookalikeBuffer*)buffer)->buffer, offset, index);
+}
+- (void)setThreadgroupMemoryLength:(NSUInteger)length atIndex:(NSUInteger)index {
+  encoder->set_threadgroup_memory(length, index);
+}
+- (void)dispatchThreadgroups:(MTLSize)groups threadsPerThreadgroup:(MTLSize)threads {
+  const auto size = [](MTLSize s) { return soft::Size{uint32_t(s.width), uint32_t(s.height), uint32_t(s.depth)}; };
+  encoder->dispatch_threadgroups(size(groups), size(threads));
+}
+- (void)memoryBarrierWithScope:(MTLBarrierScope)scope {
+  if (scope & MTLBarrierScopeBuffers) encoder->memory_barrier();
+}
+- (void)endEncoding {
+  encoder->end();
+}
+@end
+
+@interface LookalikeCommandBuffer : NSObject <MTLCommandBuffer>
+@end
+@implementation LookalikeCommandBuffer {
+ @public
+  std::shared_ptr<soft::CommandBuffer> commands;
+  NSString* label_;
+}
+@synthesize label = label_;
+- (MTLCommandBufferStatus)status {
+  switch (commands->status()) {
+    case soft::Status::kEncoding: return MTLCommandBufferStatusNotEnqueued;
+    case soft::Status::kCommitted: return MTLCommandBufferStatusCommitted;
+    case soft::Status::kCompleted: return MTLCommandBufferStatusCompleted;
+    case soft::Status::kError: return MTLCommandBufferStatusError;
+  }
+}
+- (NSError*)error {
+  const auto result = commands->result();
+  return result ? nil : error_of(result.error().message);
+}
+- (CFTimeInterval)GPUStartTime {
+  return 1;
+}
+- (CFTimeInterval)GPUEndTime {
+  return 1 + commands->seconds();
+}
+- (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:(MTLDispatchType)type {
+  LookalikeEncoder* made = [LookalikeEncoder new];
+  made->encoder = commands->new_encoder(type == MTLDispatchTypeConcurrent ? soft::DispatchType::kConcurrent
+                                                                          : soft::DispatchType::kSerial);
+  return made;
+}
+- (void)commit {
+  commands->commit();
+}
+- (void)waitUntilCompleted {
+  commands->wait();
+}
+@end
+
+@interface LookalikeQueue : NSObject <MTLCommandQueue>
+@end
+@implementation LookalikeQueue {
+ @public
+  framework::System system;
+  id<MTLResidencySet> residency;
+}
+- (id<MTLCommandBuffer>)commandBuffer {
+  LookalikeCommandBuffer* made = [LookalikeCommandBuffer new];
+  made->commands = system.device->new_command_buffer();
+  return made;
+}
+- (void)addResidencySet:(id<MTLResidencySet>)set {
+  residency = set;
+}
+@end
+
+@interface LookalikeResidencySet : NSObject <MTLResidencySet>
+@end
+@implementation LookalikeResidencySet {
+  std::set<void*> next_, now_;
+  std::set<void*> resident_;
+}
+- (void)settle {
+  resident += long(now_.size()) - long(resident_.size());
+  resident_ = now_;
+}
+- (void)addAllocation:(id<MTLAllocation>)allocation {
+  next_.insert((__bridge void*)allocation);
+}
+- (void)removeAllocation:(id<MTLAllocation>)allocation {
+  next_.erase((__bridge void*)allocation);
+}
+- (void)commit {
+  now_ = next_;
+}
+- (void)requestResidency {
+  [self settle];
+}
+- (void)endResidency {
+  now_.clear();
+  [self settle];
+}
+@end
+
+@interface LookalikeDevice : NSObject <MTLDevice>
+@end
+@implementation LookalikeDevice {
+ @public
+  framework::System system;
+}
+- (NSString*)name {
+  return @"look-alike";
+}
+- (NSUInteger)maxBufferLength {
+  return system.most_buffer_bytes;
+}
+- (uint64_t)recommendedMaxWorkingSetSize {
+  return uint64_t{3} << 30;
+}
+- (BOOL)supportsFamily:(MTLGPUFamily)family {
+  return system.apple7 && family <= MTLGPUFamilyApple7;
+}
+- (id<MTLCommandQueue>)newCommandQueue {
+  LookalikeQueue* queue = [LookalikeQueue new];
+  queue->system = system;
+  return queue;
+}
+- (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options {
+  auto made = system.device->new_buffer(length);
+  if (!made) return nil;
+  LookalikeBuffer* buffer = [LookalikeBuffer new];
+  buffer->buffer = std::move(*made);
+  return buffer;
+}
+- (id<MTLBuffer>)newBufferWithBytesNoCopy:(void*)memory
+                                   length:(NSUInteger)length
+                                  options:(MTLResourceOptions)options
+                              deallocator:(void (^)(void*, NSUInteger))deallocator {
+  auto made = system.device->wrap_memory(memory, length, [=] { deallocator(memory, length); });
+  if (!made) return nil;
+  LookalikeBuffer* buffer = [LookalikeBuffer new];
+  buffer->buffer = std::move(*made);
+  return buffer;
+}
+- (id<MTLLibrary>)newLibraryWithSource:(NSString*)source
+                               options:(MTLCompileOptions*)options
+                                 error:(NSError* __autoreleasing*)error {
+  if (options.mathMode != MTLMathModeSafe || options.fastMathEnabled) {
+    *error = error_of("the software device has no fast math");
+    return nil;
+  }
+  if (std::string_view(source.UTF8String).find("#include \"") != std::string_view::npos) {
+    *error = error_of("the source includes a file, and a source has no folder");
+    return nil;
+  }
+  LookalikeLibrary* library = [LookalikeLibrary new];
+  library->system = system;
+  return library;
+}
+- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function
+                                                             error:(NSError* __autoreleasing*)error {
+  LookalikePipeline* state = [LookalikePipeline new];
+  state->pipeline = ((LookalikeFunction*)function)->pipeline;
+  return state;
+}
+- (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor*)descriptor
+                                               error:(NSError* __autoreleasing*)error {
+  return [LookalikeResidencySet new];
+}
+@end
+
+id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
+  if (!system_().device) return nil;
+  LookalikeDevice* device = [LookalikeDevice new];
+  device->system = system_();
+  return device;
+}
