@@ -62,6 +62,7 @@ TEST_F(AppleDevice, is_made_once_and_says_what_it_is) {
   EXPECT_EQ(device->describe(), "look-alike, buffers of at most 4096 MiB, 3072 MiB recommended");
   EXPECT_EQ(device->most_buffer_bytes(), uint64_t{1} << 32);
   EXPECT_EQ(device->recommended_memory_bytes(), uint64_t{3} << 30);
+  EXPECT_GT(framework::live_objects(), 0);  // none after each test
 }
 
 TEST_F(AppleDevice, systems_that_will_not_do_are_told) {
@@ -172,10 +173,34 @@ TEST_F(AppleDevice, unknown_kernels_files_and_constants_are_told) {
   const auto file = device->pipeline("norm", "rms_norm", {});
   ASSERT_FALSE(file);
   EXPECT_THAT(file.error().message, HasSubstr("no kernel file norm.metal"));
-  const std::array wrong{constant(77, 1u)};
-  const auto constants = device->pipeline("rms_norm", "rms_norm", wrong);
-  if (!constants) {
-    EXPECT_THAT(constants.error().message, HasSubstr("kernel rms_norm 77=1"));
+  const std::array wrong{constant(0, 1u)};  // a bool
+  const auto constants = device->pipeline("q4_0_mat_vec", "q4_0_mat_vec", wrong);
+  ASSERT_FALSE(constants);
+  EXPECT_THAT(constants.error().message, HasSubstr("q4_0_mat_vec.metal: kernel q4_0_mat_vec 0=1: "));
+  EXPECT_THAT(constants.error().message, HasSubstr("has 1 bytes, 4 were given"));
+}
+
+TEST_F(AppleDevice, constants_reach_the_kernel) {
+  // With kHasBias the kernel's fourth buffer must be bound, else it need not be; no row is computed.
+  for (const bool bias : {false, true}) {
+    const std::array constants{constant(0, bias), constant(1, 2u)};
+    const auto pipeline = device->pipeline("q4_0_mat_vec", "q4_0_mat_vec", constants).value();
+    EXPECT_EQ(pipeline->name(), bias ? "q4_0_mat_vec 0=1 1=2" : "q4_0_mat_vec 0=0 1=2");
+    const auto x = floats(0);
+    auto commands = device->command_buffer("mat_vec").value();
+    Encoder& e = commands->encoder();
+    e.set_pipeline(*pipeline);
+    for (uint32_t i = 0; i < 3; ++i) e.set_buffer(i, {x.get(), 0, x->bytes()});
+    const std::array<uint32_t, 8> args{};
+    e.set_bytes(4, std::as_bytes(std::span(args)));
+    e.set_threadgroup_memory(0, 16);
+    e.dispatch({1}, {32});
+    commands->commit();
+    const auto result = commands->wait();
+    EXPECT_EQ(bool(result), !bias) << (result ? "" : result.error().message);
+    if (bias) {
+      EXPECT_THAT(result.error().message, HasSubstr("bias"));
+    }
   }
 }
 
