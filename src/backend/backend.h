@@ -131,6 +131,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;  // as in --backend
   virtual std::string describe() const = 0;   // device, instruction set, threads: one line
+  /// Whether "auto" may choose it; else it runs only where it is named.
+  virtual bool automatic() const { return true; }
   /// Whether it can run on this machine; the error says why not.
   virtual Result<void> available() const = 0;
   /// What would run where, without touching weights. Error: the program cannot run here at all.

@@ -2,6 +2,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/metal/metal_backend.h"
 #include "backend/reference/reference_backend.h"
 #include "base/text_escape.h"
 
@@ -10,14 +11,15 @@
 namespace honeycrisp::backend {
 
 std::span<const Backend* const> all_backends() {
-  static const Backend* const backends[] = {&cuda_backend(), &cpu_backend(), &reference_backend()};
+  static const Backend* const backends[] = {&cuda_backend(), &metal_backend(), &cpu_backend(), &reference_backend(),
+                                            &metal_soft_backend()};
   return backends;
 }
 
 Result<const Backend*> find_backend(std::string_view name) {
   std::vector<std::string> names;
   for (const Backend* b : all_backends()) {
-    if (name == "auto" || name == b->name()) {
+    if ((name == "auto" && b->automatic()) || name == b->name()) {
       const Result<void> available = b->available();
       if (available) return b;
       // A machine without the device is no fault; a setting that this backend cannot follow must not pick another.
@@ -39,6 +41,7 @@ Result<Choice> choose_backend(std::string_view name, const program::Program& pro
   }
   Result<Choice> none = unsupported("no backend of this build runs here");
   for (const Backend* b : candidates) {
+    if (!b->automatic()) continue;
     if (const Result<void> available = b->available(); !available) {
       if (available.error().code != ErrorCode::kUnsupported) return tl::unexpected<Error>(available.error());
       continue;

@@ -17,9 +17,8 @@ ReferenceOps::ReferenceOps(const program::Program& program, CacheType type, uint
 }
 
 void ReferenceOps::run(const program::Op& op, const Batch& batch, Buffers& buffers) {
-  reference::StepState state{program_, batch, std::move(buffers), kv_, states_, {}};
+  reference::StepState state{program_, batch, {buffers.begin(), buffers.end()}, kv_, states_, {}};
   std::visit([&](const auto& o) { reference::run(state, o); }, op);
-  buffers = std::move(state.buffers);
 }
 
 namespace {

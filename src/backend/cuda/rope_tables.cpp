@@ -1,26 +1,15 @@
 #include "backend/cuda/rope_tables.h"
 
+#include "backend/rope_table.h"
+
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cuda_runtime_api.h>
 
 namespace honeycrisp::backend::cuda {
 namespace {
 
 constexpr uint32_t kFirstPositions = 1024;
-
-std::vector<float> make_table(const program::Rope& rope, uint32_t n_positions) {
-  std::vector<float> table;
-  table.reserve(size_t{n_positions} * rope.inverse_frequency.size() * 2);
-  for (uint32_t position = 0; position < n_positions; ++position)
-    for (double frequency : rope.inverse_frequency) {
-      const double angle = double(position) * frequency;
-      table.push_back(float(rope.magnitude * std::cos(angle)));
-      table.push_back(float(rope.magnitude * std::sin(angle)));
-    }
-  return table;
-}
 
 }  // namespace
 
@@ -29,7 +18,7 @@ Result<bool> RopeTables::reserve(uint32_t n_positions) {
   const uint32_t grown = std::max(kFirstPositions, std::bit_ceil(n_positions));
   std::vector<Memory> tables;
   for (const program::Rope& rope : ropes_) {
-    const std::vector<float> table = make_table(rope, grown);
+    const std::vector<float> table = make_rope_table(rope, grown);
     HC_ASSIGN(Memory memory, Memory::allocate(table.size() * sizeof(float), "rope table"));
     HC_TRY(check_cuda(cudaMemcpy(memory.as(), table.data(), table.size() * sizeof(float), cudaMemcpyHostToDevice),
                       "uploading a rope table"));

@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <map>
 #include <string>
-#include <utility>
+#include <tuple>
 
 namespace honeycrisp::backend::metal {
 
@@ -23,7 +23,7 @@ class Pipelines {
   size_t compiled() const { return pipelines_.size(); }
 
  private:
-  using Key = std::pair<std::string, std::vector<Constant>>;  // kernel's name, constants by index
+  using Key = std::tuple<std::string, std::string, std::vector<Constant>>;  // file, kernel, constants by index
   Device& device_;
   std::map<Key, std::shared_ptr<const Pipeline>> pipelines_;
 };

@@ -3,6 +3,8 @@
 #include "base/check.h"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 
 namespace honeycrisp::backend::metal {
 namespace {
@@ -13,13 +15,7 @@ bool overlap(const View& a, const View& b) {
 
 }  // namespace
 
-void StepEncoder::pipeline(const Pipeline& pipeline) {
-  encoder_.set_pipeline(pipeline);
-  // An encoder keeps lengths, and counts them to whatever kernel comes next: with its own variables they could exceed
-  // what there is. 16 bytes, because 0 may not be a length.
-  for (uint32_t i = 0; i < most_memory_index_; ++i) encoder_.set_threadgroup_memory(i, 16);
-  most_memory_index_ = 0;
-}
+void StepEncoder::pipeline(const Pipeline& pipeline) { encoder_.set_pipeline(pipeline); }
 
 void StepEncoder::read(uint32_t index, const View& view) {
   encoder_.set_buffer(index, view);
@@ -36,7 +32,7 @@ void StepEncoder::constant(uint32_t index, const View& view) { encoder_.set_buff
 void StepEncoder::threadgroup_memory(uint32_t index, uint32_t bytes) {
   HC_CHECK(bytes % 16 == 0 && bytes <= kMostThreadgroupMemory);
   encoder_.set_threadgroup_memory(index, bytes);
-  most_memory_index_ = std::max(most_memory_index_, index + 1);
+  memory_next_ |= 1u << index;
 }
 
 void StepEncoder::dispatch(Size threadgroups, Size threads_per_threadgroup) {
@@ -50,6 +46,9 @@ void StepEncoder::dispatch(Size threadgroups, Size threads_per_threadgroup) {
     ++barriers_;
     unordered_.clear();
   }
+  for (uint32_t stale = memory_set_ & ~memory_next_; stale != 0; stale &= stale - 1)
+    encoder_.set_threadgroup_memory(uint32_t(std::countr_zero(stale)), 0);
+  memory_set_ = std::exchange(memory_next_, 0);
   encoder_.dispatch(threadgroups, threads_per_threadgroup);
   ++launches_;
   unordered_.insert(unordered_.end(), next_.begin(), next_.end());

@@ -28,6 +28,7 @@ class StepEncoder {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 4096);
     encoder_.set_bytes(index, std::as_bytes(std::span(&value, 1)));
   }
+  /// Of the next dispatch; an encoder would keep it for later ones, which may not have the argument.
   void threadgroup_memory(uint32_t index, uint32_t bytes);
   void dispatch(Size threadgroups, Size threads_per_threadgroup);
 
@@ -40,9 +41,9 @@ class StepEncoder {
     Access access;
   };
   Encoder& encoder_;
-  std::vector<Use> next_;       // of the dispatch being put together
-  std::vector<Use> unordered_;  // of the dispatches since the last barrier
-  uint32_t most_memory_index_ = 0;  // of threadgroup memory, + 1, that the last kernel was given
+  std::vector<Use> next_;                      // of the dispatch being put together
+  uint32_t memory_next_ = 0, memory_set_ = 0;  // bit i: threadgroup argument i has memory, next and in the encoder
+  std::vector<Use> unordered_;                 // of the dispatches since the last barrier
   uint32_t launches_ = 0, barriers_ = 0;
 };
 

@@ -61,13 +61,15 @@ class OneOp {
     const Batch batch{rows, std::span(&pages, 1)};
     KvStore kv(program_, CacheType::kF32);
     StepState step{program_, batch, {}, kv, *states_, {}};
+    std::vector<std::vector<float>> memory;
     for (size_t b = 0; b < program_.buffers.size(); ++b) {
-      std::vector<float>& values = step.buffers.emplace_back(n * program_.buffers[b].width);
+      std::vector<float>& values = memory.emplace_back(n * program_.buffers[b].width);
       if (inputs_[b].empty()) continue;
       for (size_t i = 0; i < n; ++i)
         std::copy(inputs_[b][first + i].begin(), inputs_[b][first + i].end(),
                   values.begin() + ptrdiff_t(i * program_.buffers[b].width));
     }
+    step.buffers.assign(memory.begin(), memory.end());
     reference::run(step, op);
     Rows result;
     for (size_t i = 0; i < n; ++i) {

@@ -15,7 +15,7 @@ namespace honeycrisp::backend::reference {
 struct StepState {
   const program::Program& program;
   const Batch& batch;
-  std::vector<std::vector<float>> buffers;  // [buffers][rows · width]
+  std::vector<std::span<float>> buffers;  // [buffers][rows · width]
   KvStore& kv;
   StateStore& states;
   std::span<float> logits;  // [rows that want them][vocabulary]
@@ -23,7 +23,7 @@ struct StepState {
   size_t n_rows() const { return batch.rows.size(); }
   std::span<float> row(const program::Slice& slice, size_t row) {
     const size_t width = program.buffers[slice.buffer].width;
-    return std::span(buffers[slice.buffer]).subspan(row * width + slice.column, slice.width);
+    return buffers[slice.buffer].subspan(row * width + slice.column, slice.width);
   }
 };
 

@@ -28,12 +28,15 @@ class ReferenceExecutor final : public Executor {
   void copy_state(StateId from, StateId to) override { states_.copy(from, to); }
 
   Result<void> step(const Batch& batch, std::span<float> logits) override {
-    HC_TRY(check_batch(program_, batch, limits_, [&](uint32_t pool) { return kv_.n_pages(pool); }, states_.n_states()));
+    HC_TRY(check_batch(
+        program_, batch, limits_, [&](uint32_t pool) { return kv_.n_pages(pool); }, states_.n_states()));
     const auto wanted =
         std::count_if(batch.rows.begin(), batch.rows.end(), [](const Row& r) { return r.wants_logits; });
     HC_CHECK(logits.size() == size_t(wanted) * program_.vocabulary);
     StepState state{program_, batch, {}, kv_, states_, logits};
-    for (const program::Buffer& b : program_.buffers) state.buffers.emplace_back(batch.rows.size() * b.width);
+    std::vector<std::vector<float>> memory;
+    for (const program::Buffer& b : program_.buffers) memory.emplace_back(batch.rows.size() * b.width);
+    state.buffers.assign(memory.begin(), memory.end());
     for (const program::Step& s : program_.steps) std::visit([&](const auto& op) { run(state, op); }, s.op);
     return {};
   }

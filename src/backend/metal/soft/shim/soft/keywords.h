@@ -9,8 +9,8 @@
 #define thread
 #define threadgroup
 // What the scanner puts in place of `constant` before a function constant: each worker thread has its own copy, so that
-// dispatches of differently specialised pipelines may run at once. Initial-exec: read as fast as an ordinary variable.
-#define SOFT_FUNCTION_CONSTANT static thread_local __attribute__((tls_model("initial-exec")))
+// dispatches of differently specialised pipelines may run at once. Not initial-exec: a process has room for few such.
+#define SOFT_FUNCTION_CONSTANT static thread_local
 #define is_function_constant_defined(name) soft_defined_##name
 
 #undef INFINITY

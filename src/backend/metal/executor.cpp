@@ -1,0 +1,265 @@
+#include "backend/metal/executor.h"
+
+#include "backend/batch_check.h"
+#include "backend/metal/plan_device.h"
+#include "backend/metal/step_inputs.h"
+#include "backend/metal/step_memory.h"
+#include "backend/reference/ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace honeycrisp::backend::metal {
+namespace {
+
+/// Empty, or why the op has no kernel.
+std::string obstacle_of(const program::Program& program, const program::Op& op, CacheType type) {
+  return std::visit(
+      [&](const auto& o) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(o)>, program::Attend>)
+          return obstacle(program, o, type);
+        else
+          return obstacle(program, o);
+      },
+      op);
+}
+
+bool has_state(const program::Op& op) {
+  return std::holds_alternative<program::Attend>(op) || std::holds_alternative<program::DeltaNet>(op);
+}
+
+/// Whether the op's encode function takes a pending residual with it.
+bool takes_pending(const program::Op& op) {
+  return std::holds_alternative<program::Project>(op) || std::holds_alternative<program::Logits>(op);
+}
+
+/// The command buffer that a step is being encoded into; a new one after each submission.
+class Submission {
+ public:
+  explicit Submission(Device& device) : device_(device) {}
+
+  Result<StepEncoder*> encoder() {
+    if (!commands_) {
+      HC_ASSIGN(commands_, device_.command_buffer("a step"));
+      encoder_.emplace(commands_->encoder());
+    }
+    return &*encoder_;
+  }
+  /// Runs what was encoded, if anything was; the host may touch shared memory afterwards. Seconds on the device.
+  Result<double> run() {
+    if (!commands_) return 0.0;
+    const auto commands = std::exchange(commands_, nullptr);
+    encoder_.reset();
+    commands->commit();
+    HC_TRY(commands->wait());
+    return commands->gpu_seconds();
+  }
+
+ private:
+  Device& device_;
+  std::unique_ptr<CommandBuffer> commands_;
+  std::optional<StepEncoder> encoder_;
+};
+
+class MetalExecutor final : public Executor {
+ public:
+  MetalExecutor(std::shared_ptr<Device> device, const program::Program& program, const CompileOptions& options)
+      : device_(std::move(device)),
+        program_(program),
+        options_(options),
+        pipelines_(*device_),
+        inputs_(*device_, options.max_rows, uint32_t(program.pools.size())),
+        reference_kv_(program, options.cache_type),
+        reference_states_(program) {
+    for (const program::Step& s : program.steps) obstacles_.push_back(obstacle_of(program, s.op, options.cache_type));
+  }
+
+  Result<void> set_up(Plan plan) {
+    plan_ = std::move(plan);
+    HC_ASSIGN(memory_, StepMemory::make(*device_, program_, options_));
+    return {};
+  }
+
+  Result<void> reserve_pages(uint32_t pool, uint32_t n_pages) override {
+    return memory_->cache().reserve(pool, n_pages);
+  }
+  uint64_t page_bytes(uint32_t pool) const override { return memory_->cache().page_bytes(pool); }
+  void copy_page(uint32_t pool, PageId from, PageId to) override { memory_->cache().copy_page(pool, from, to); }
+  Result<void> reserve_states(uint32_t n_states) override { return memory_->cache().reserve_states(n_states); }
+  uint64_t state_bytes() const override { return memory_->cache().state_bytes(); }
+  void copy_state(StateId from, StateId to) override { memory_->cache().copy_state(from, to); }
+
+  Result<void> step(const Batch& batch, std::span<float> logits) override;
+
+  Result<void> profile(double* seconds) override {
+    seconds_ = seconds;
+    return {};
+  }
+  const Plan& plan() const override { return plan_; }
+  uint64_t memory_bytes() const override { return memory_->memory_bytes() + inputs_.memory_bytes(); }
+
+  /// Encodes one generated row and says for each op what it was.
+  Result<std::vector<StepPlan>> dry_run();
+
+ private:
+  Result<void> run_op(size_t index, const Batch& part, const PartRows& rows, Submission& submission);
+  Result<void> encode_op(size_t index, const PartRows& rows, StepEncoder& encoder);
+  Result<void> run_reference(size_t index, const Batch& part, const PartRows& rows);
+  Result<void> flush(const PartRows& rows, Submission& submission);
+  OpContext context(const PartRows& rows, StepEncoder& encoder) {
+    return {program_, pipelines_, encoder, *memory_, rows, std::move(pending_)};
+  }
+
+  std::shared_ptr<Device> device_;
+  const program::Program& program_;
+  const CompileOptions options_;
+  Pipelines pipelines_;
+  StepInputs inputs_;
+  std::unique_ptr<StepMemory> memory_;
+  std::optional<PendingResidual> pending_;
+  std::vector<std::string> obstacles_;  // [steps]
+  // Of the ops that go to `reference`, which have no state: empty.
+  reference::KvStore reference_kv_;
+  reference::StateStore reference_states_;
+  double* seconds_ = nullptr;  // [steps], while profiling
+  Plan plan_;
+};
+
+Result<void> MetalExecutor::encode_op(size_t index, const PartRows& rows, StepEncoder& encoder) {
+  const program::Op& op = program_.steps[index].op;
+  OpContext c = context(rows, encoder);
+  if (c.pending && !takes_pending(op) && !has_state(op)) HC_TRY(flush_residual(c));
+  HC_TRY(std::visit([&](const auto& o) { return encode(c, o); }, op));
+  pending_ = std::move(c.pending);
+  return {};
+}
+
+Result<void> MetalExecutor::flush(const PartRows& rows, Submission& submission) {
+  if (!pending_) return {};
+  HC_ASSIGN(StepEncoder * encoder, submission.encoder());
+  OpContext c = context(rows, *encoder);
+  HC_TRY(flush_residual(c));
+  pending_.reset();
+  return {};
+}
+
+Result<void> MetalExecutor::run_reference(size_t index, const Batch& part, const PartRows& rows) {
+  const std::span<float> logits(
+      rows.n_logits == 0 ? nullptr : reinterpret_cast<float*>(rows.logits.buffer->contents() + rows.logits.offset),
+      size_t{rows.n_logits} * program_.vocabulary);
+  reference::StepState state{program_, part, {}, reference_kv_, reference_states_, logits};
+  for (program::BufferId b = 0; b < program_.buffers.size(); ++b)
+    state.buffers.push_back(memory_->host_buffer(b, rows.n));
+  std::visit([&](const auto& o) { reference::run(state, o); }, program_.steps[index].op);
+  return {};
+}
+
+Result<void> MetalExecutor::run_op(size_t index, const Batch& part, const PartRows& rows, Submission& submission) {
+  const program::Step& step = program_.steps[index];
+  if (std::holds_alternative<program::Logits>(step.op) && rows.n_logits == 0) return {};
+  if (!obstacles_[index].empty()) {
+    HC_TRY(flush(rows, submission));
+    HC_TRY(submission.run());
+    return run_reference(index, part, rows);
+  }
+  HC_ASSIGN(StepEncoder * encoder, submission.encoder());
+  if (auto encoded = encode_op(index, rows, *encoder); !encoded)
+    return fail(encoded.error().code, "{} ({}): {}", step.label, program::op_name(step.op), encoded.error().message);
+  if (seconds_ != nullptr) {
+    HC_ASSIGN(const double seconds, submission.run());
+    seconds_[index] += seconds;
+  }
+  return {};
+}
+
+Result<void> MetalExecutor::step(const Batch& batch, std::span<float> logits) {
+  const BatchLimits limits{options_.max_rows, options_.max_positions};
+  KvCache& cache = memory_->cache();
+  HC_TRY(check_batch(
+      program_, batch, limits, [&](uint32_t pool) { return cache.n_pages(pool); }, cache.n_states()));
+  const auto wanted =
+      uint64_t(std::count_if(batch.rows.begin(), batch.rows.end(), [](const Row& r) { return r.wants_logits; }));
+  if (logits.size() != wanted * program_.vocabulary)
+    return invalid("room for {} logits, {} rows of {} are wanted", logits.size(), wanted, program_.vocabulary);
+  // What a step that failed left.
+  pending_.reset();
+  memory_->pool().take_all_back();
+  HC_ASSIGN(const std::vector<StepInputs::Part> parts, inputs_.take_in(batch, program_.vocabulary));
+  for (const StepInputs::Part& part : parts) HC_TRY(memory_->reserve_positions(part.rows.n_positions));
+  Submission submission(*device_);
+  for (const StepInputs::Part& part : parts) {
+    for (size_t i = 0; i < program_.steps.size(); ++i) HC_TRY(run_op(i, part.batch, part.rows, submission));
+    HC_TRY(flush(part.rows, submission));
+  }
+  HC_TRY(submission.run());
+  memory_->pool().take_all_back();
+  if (!logits.empty()) std::memcpy(logits.data(), inputs_.host_logits(), logits.size_bytes());
+  return {};
+}
+
+Result<std::vector<StepPlan>> MetalExecutor::dry_run() {
+  for (uint32_t pool = 0; pool < program_.pools.size(); ++pool) HC_TRY(reserve_pages(pool, 1));
+  HC_TRY(reserve_states(1));
+  constexpr PageId kPage = 0;
+  SequencePages pages;
+  pages.tables.assign(program_.pools.size(), std::span(&kPage, 1));
+  pages.state = 0;
+  const Row row{.token = 0, .position = 0, .sequence = 0, .wants_logits = true, .role = Role::kGenerated};
+  const Batch batch{std::span(&row, 1), std::span(&pages, 1)};
+  HC_ASSIGN(const std::vector<StepInputs::Part> parts, inputs_.take_in(batch, program_.vocabulary));
+  HC_ASSIGN(auto commands, device_->command_buffer("plan"));
+  auto& recorder = static_cast<RecordingEncoder&>(commands->encoder());
+  StepEncoder encoder(recorder);
+  std::vector<StepPlan> plans;
+  for (size_t i = 0; i < program_.steps.size(); ++i) {
+    StepPlan plan;
+    if (const std::string& why = obstacles_[i]; !why.empty()) {
+      plan = {std::string(program::op_name(program_.steps[i].op)) + ".reference", "on the host: " + why, 0, 0};
+    } else {
+      const uint32_t launches = encoder.launches(), barriers = encoder.barriers();
+      recorder.kernels.clear();
+      HC_TRY(encode_op(i, parts[0].rows, encoder));
+      for (const std::string& kernel : recorder.kernels)
+        if (plan.kernel.find(kernel) == std::string::npos) plan.kernel += (plan.kernel.empty() ? "" : "+") + kernel;
+      plan.launches = encoder.launches() - launches;
+      plan.barriers = encoder.barriers() - barriers;
+    }
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+}  // namespace
+
+Result<void> check_program(const program::Program& program, const CompileOptions& options) {
+  HC_TRY(check_cache_type(program, options.cache_type));
+  HC_TRY(check_exact_activations(options.activations, "metal"));
+  if (options.max_rows == 0) return invalid("an executor for batches of no rows");
+  for (const program::Step& s : program.steps)
+    if (has_state(s.op))
+      if (const std::string why = obstacle_of(program, s.op, options.cache_type); !why.empty())
+        return unsupported("{}: {}", s.label, why);
+  return {};
+}
+
+Result<Plan> make_plan(const program::Program& program, const CompileOptions& options, std::string backend) {
+  HC_TRY(check_program(program, options));
+  CompileOptions one = options;
+  one.max_rows = 1;
+  one.progress = nullptr;
+  MetalExecutor executor(std::make_shared<PlanDevice>(), program, one);
+  HC_TRY(executor.set_up({}));
+  Plan plan{.backend = std::move(backend)};
+  HC_ASSIGN(plan.steps, executor.dry_run());
+  return plan;
+}
+
+Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<Device> device, const program::Program& program,
+                                                const CompileOptions& options) {
+  HC_ASSIGN(Plan plan, make_plan(program, options, device->describe()));
+  auto executor = std::make_unique<MetalExecutor>(std::move(device), program, options);
+  HC_TRY(executor->set_up(std::move(plan)));
+  return executor;
+}
+
+}  // namespace honeycrisp::backend::metal

@@ -1,0 +1,159 @@
+#include "backend/metal/soft_device.h"
+
+#include "backend/metal/soft/device.h"
+
+#include <filesystem>
+
+namespace honeycrisp::backend::metal {
+namespace {
+
+constexpr char kLibrary[] = "backend_kernels";  // of all files, by cmake/metal_kernels.cmake
+
+class SoftBuffer final : public Buffer {
+ public:
+  explicit SoftBuffer(std::shared_ptr<soft::Buffer> buffer) : buffer_(std::move(buffer)) {}
+  uint64_t bytes() const override { return buffer_->length(); }
+  std::byte* contents() override { return static_cast<std::byte*>(buffer_->contents()); }
+  const std::shared_ptr<soft::Buffer>& get() const { return buffer_; }
+
+ private:
+  std::shared_ptr<soft::Buffer> buffer_;
+};
+
+class SoftPipeline final : public Pipeline {
+ public:
+  SoftPipeline(std::shared_ptr<const soft::Pipeline> pipeline, std::string name)
+      : pipeline_(std::move(pipeline)), name_(std::move(name)) {}
+  uint32_t most_threads() const override { return 1024; }
+  std::string_view name() const override { return name_; }
+  const std::shared_ptr<const soft::Pipeline>& get() const { return pipeline_; }
+
+ private:
+  std::shared_ptr<const soft::Pipeline> pipeline_;
+  std::string name_;
+};
+
+class SoftEncoder final : public Encoder {
+ public:
+  explicit SoftEncoder(std::shared_ptr<soft::Encoder> encoder) : encoder_(std::move(encoder)) {}
+  void set_pipeline(const Pipeline& pipeline) override {
+    encoder_->set_pipeline(static_cast<const SoftPipeline&>(pipeline).get());
+  }
+  void set_buffer(uint32_t index, const View& view) override {
+    encoder_->set_buffer(static_cast<SoftBuffer*>(view.buffer)->get(), view.offset, index, view.bytes);
+  }
+  void set_bytes(uint32_t index, std::span<const std::byte> bytes) override {
+    encoder_->set_bytes({reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()}, index);
+  }
+  void set_threadgroup_memory(uint32_t index, uint32_t bytes) override {
+    encoder_->set_threadgroup_memory(bytes, index);
+  }
+  void dispatch(Size threadgroups, Size threads) override {
+    encoder_->dispatch_threadgroups({threadgroups.x, threadgroups.y, threadgroups.z},
+                                    {threads.x, threads.y, threads.z});
+  }
+  void barrier() override { encoder_->memory_barrier(); }
+  void end() { encoder_->end(); }
+
+ private:
+  std::shared_ptr<soft::Encoder> encoder_;
+};
+
+class SoftCommandBuffer final : public CommandBuffer {
+ public:
+  SoftCommandBuffer(soft::Device& device, std::string label)
+      : device_(device),
+        label_(std::move(label)),
+        commands_(device.new_command_buffer()),
+        encoder_(commands_->new_encoder(soft::DispatchType::kConcurrent)) {}
+
+  Encoder& encoder() override { return encoder_; }
+  void commit() override {
+    encoder_.end();
+    commands_->commit();
+  }
+  Result<void> wait() override {
+    commands_->wait();
+    // Checking, what was found is told once, by the command buffer that did it: the device runs them one by one.
+    if (const auto reports = device_.reports(); !reports.empty()) {
+      std::string text;
+      for (const soft::Report& report : reports) text += "\n  " + soft::to_string(report);
+      device_.clear_reports();
+      return fail(ErrorCode::kInternal, "{}: the checking device found {} faults:{}", label_, reports.size(), text);
+    }
+    if (auto result = commands_->result(); !result)
+      return fail(result.error().code, "{}: {}", label_, result.error().message);
+    return {};
+  }
+  double gpu_seconds() const override { return commands_->seconds(); }
+
+ private:
+  soft::Device& device_;
+  std::string label_;
+  std::shared_ptr<soft::CommandBuffer> commands_;
+  SoftEncoder encoder_;
+};
+
+class SoftDevice final : public Device {
+ public:
+  explicit SoftDevice(std::shared_ptr<soft::Device> device) : device_(std::move(device)) {}
+
+  std::string describe() const override {
+    return device_->options().check ? "software Metal device, checking" : "software Metal device";
+  }
+  uint64_t most_buffer_bytes() const override { return uint64_t{1} << 40; }
+  uint64_t recommended_memory_bytes() const override { return 0; }
+
+  Result<std::shared_ptr<Buffer>> allocate(uint64_t bytes, std::string label) override {
+    HC_ASSIGN(auto buffer, device_->new_buffer(bytes));
+    buffer->set_label(std::move(label));
+    return std::make_shared<SoftBuffer>(std::move(buffer));
+  }
+  Result<std::shared_ptr<Buffer>> wrap(std::byte* memory, uint64_t bytes, std::function<void()> release,
+                                       std::string label) override {
+    HC_ASSIGN(auto buffer, device_->wrap_memory(memory, bytes, std::move(release)));
+    buffer->set_label(std::move(label));
+    return std::make_shared<SoftBuffer>(std::move(buffer));
+  }
+  Result<std::shared_ptr<const Pipeline>> pipeline(std::string_view, std::string_view kernel,
+                                                   std::span<const Constant> constants) override {
+    if (!library_) {
+      HC_ASSIGN(library_, device_->open_library(kLibrary));
+    }
+    soft::FunctionConstants values;
+    for (const Constant& c : constants) {
+      if (c.type == Constant::Type::kBool)
+        values.set(c.index, c.bits != 0);
+      else
+        values.set(c.index, c.bits);
+    }
+    HC_ASSIGN(auto made, device_->new_pipeline(library_, std::string(kernel), values));
+    return std::make_shared<SoftPipeline>(std::move(made), std::string(kernel));
+  }
+  Result<std::unique_ptr<CommandBuffer>> command_buffer(std::string label) override {
+    return std::make_unique<SoftCommandBuffer>(*device_, std::move(label));
+  }
+
+ private:
+  std::shared_ptr<soft::Device> device_;
+  std::shared_ptr<const soft::Library> library_;
+};
+
+}  // namespace
+
+Result<void> soft_device_available() {
+  const std::string path = soft::Library::default_path(kLibrary, false);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored))
+    return unsupported("the software Metal device looks for its kernels beside the binary, and {} is not there", path);
+  return {};
+}
+
+Result<std::shared_ptr<Device>> soft_device(const SoftDeviceOptions& options) {
+  HC_TRY(soft_device_available());
+  HC_ASSIGN(auto device,
+            soft::Device::create({.check = options.check, .threads = options.threads, .seed = options.seed}));
+  return std::make_shared<SoftDevice>(std::move(device));
+}
+
+}  // namespace honeycrisp::backend::metal
