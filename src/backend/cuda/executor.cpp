@@ -197,8 +197,7 @@ void CudaExecutor::copy_state(StateId from, StateId to) {
 
 Result<void> CudaExecutor::validate(const Batch& batch) const {
   const BatchLimits limits{options_.max_rows, context_length(options_)};
-  return check_batch(
-      program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); }, states_.n_states());
+  return check_batch(program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); }, states_.n_states());
 }
 
 // The rows by sequence, for layers whose rows depend on those before.

@@ -175,8 +175,7 @@ Result<void> MetalExecutor::run_op(size_t index, const Batch& part, const PartRo
 Result<void> MetalExecutor::step(const Batch& batch, std::span<float> logits) {
   const BatchLimits limits{options_.max_rows, options_.max_positions};
   KvCache& cache = memory_->cache();
-  HC_TRY(check_batch(
-      program_, batch, limits, [&](uint32_t pool) { return cache.n_pages(pool); }, cache.n_states()));
+  HC_TRY(check_batch(program_, batch, limits, [&](uint32_t pool) { return cache.n_pages(pool); }, cache.n_states()));
   const auto wanted =
       uint64_t(std::count_if(batch.rows.begin(), batch.rows.end(), [](const Row& r) { return r.wants_logits; }));
   if (logits.size() != wanted * program_.vocabulary)

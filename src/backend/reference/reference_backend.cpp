@@ -28,8 +28,7 @@ class ReferenceExecutor final : public Executor {
   void copy_state(StateId from, StateId to) override { states_.copy(from, to); }
 
   Result<void> step(const Batch& batch, std::span<float> logits) override {
-    HC_TRY(check_batch(
-        program_, batch, limits_, [&](uint32_t pool) { return kv_.n_pages(pool); }, states_.n_states()));
+    HC_TRY(check_batch(program_, batch, limits_, [&](uint32_t pool) { return kv_.n_pages(pool); }, states_.n_states()));
     const auto wanted =
         std::count_if(batch.rows.begin(), batch.rows.end(), [](const Row& r) { return r.wants_logits; });
     HC_CHECK(logits.size() == size_t(wanted) * program_.vocabulary);

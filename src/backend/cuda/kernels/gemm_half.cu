@@ -25,7 +25,7 @@ constexpr int kRingBytes = 160 << 10;
 constexpr int kLongestRing = 10;
 
 template <int kTokens>
-constexpr int kStageBytes = kTokens* kStageCols * 2;
+constexpr int kStageBytes = kTokens * kStageCols * 2;
 template <int kTokens>
 constexpr int kStages =
     kRingBytes / kStageBytes<kTokens> < kLongestRing ? kRingBytes / kStageBytes<kTokens> : kLongestRing;
