@@ -1,0 +1,109 @@
+// Whole programs through backend/metal/apple/device.mm on the look-alike framework: the bits of the software device's
+// own adapter, clean under the checker, and no Objective-C object left.
+#include "backend/metal/apple/device.h"
+#include "backend/metal/executor.h"
+#include "backend/metal/soft_device.h"
+#include "framework/framework.h"
+#include "gguf/file.h"
+#include "model/model.h"
+#include "support/golden_families.h"
+#include "support/op_cases.h"
+#include "support/sequence_logits.h"
+
+#include <algorithm>
+
+namespace honeycrisp::testing {
+namespace {
+
+using test_support::op_cases;
+using test_support::OpCase;
+using test_support::TinyProgram;
+
+class ApplePrograms : public ::testing::TestWithParam<const char*> {
+ public:
+  void TearDown() override {
+    soft.reset();
+    backend::metal::framework::set_system({});
+    EXPECT_EQ(backend::metal::framework::live_objects(), 0);
+    EXPECT_EQ(backend::metal::framework::resident_allocations(), 0);
+  }
+
+  struct Run {
+    std::string device, on_the_host;  // by the executor's plan
+    std::vector<float> logits;        // of a prompt, then of the same tokens as generated
+  };
+  static Run run(Result<std::shared_ptr<backend::metal::Device>> device, const program::Program& program,
+                 CacheType type, uint32_t n_tokens) {
+    EXPECT_TRUE(device.has_value()) << device.error().message;
+    if (!device) return {};
+    backend::CompileOptions options;
+    options.cache_type = type;
+    options.max_rows = 64;
+    options.max_positions = 2048;
+    auto executor = backend::metal::make_executor(std::move(*device), program, options);
+    EXPECT_TRUE(executor.has_value()) << executor.error().message;
+    if (!executor) return {};
+    Run result{.device = (*executor)->plan().backend, .on_the_host = "", .logits = {}};
+    for (const backend::StepPlan& step : (*executor)->plan().steps) result.on_the_host += step.why_not_fast;
+    const std::vector<int32_t> tokens = some_tokens(n_tokens, program.vocabulary);
+    result.logits = all_logits(**executor, program, tokens, 33, Role::kPrompt);
+    const std::vector<float> generated = all_logits(**executor, program, tokens, 3, Role::kGenerated);
+    result.logits.insert(result.logits.end(), generated.begin(), generated.end());
+    return result;
+  }
+
+  void expect_same(const program::Program& program, CacheType type, uint32_t n_tokens, bool goes_to_the_host) {
+    for (const bool check : {false, true}) {
+      const uint32_t n = check ? std::min(n_tokens, 12u) : n_tokens;
+      soft = backend::metal::soft::Device::create({.check = check, .seed = check ? 3u : 0u}).value();
+      backend::metal::framework::set_system(
+          {.device = soft, .libraries = {soft->open_library("backend_kernels").value()}});
+      const Run apple = run(backend::metal::system_device(), program, type, n);
+      EXPECT_EQ(backend::metal::framework::live_objects(), 0) << "the executor had the only device";
+      const Run expected = run(backend::metal::soft_device({.check = check}), program, type, n);
+      EXPECT_TRUE(apple.device.starts_with("look-alike")) << apple.device;
+      EXPECT_TRUE(expected.device.starts_with("software Metal device")) << expected.device;
+      EXPECT_TRUE(same_bits(apple.logits, expected.logits)) << (check ? "checking" : "fast");
+      EXPECT_EQ(apple.on_the_host, expected.on_the_host);
+      EXPECT_EQ(!apple.on_the_host.empty(), goes_to_the_host) << apple.on_the_host;
+      for (const auto& report : soft->reports()) ADD_FAILURE() << to_string(report);
+    }
+  }
+
+  std::shared_ptr<backend::metal::soft::Device> soft;
+};
+
+class AppleOps : public ApplePrograms {};
+
+TEST_P(AppleOps, have_the_bits_of_the_software_device) {
+  const std::string name = GetParam();
+  const auto c = std::find_if(op_cases().begin(), op_cases().end(), [&](const OpCase& o) { return o.name == name; });
+  ASSERT_NE(c, op_cases().end());
+  const TinyProgram t = c->build();
+  expect_same(t.program, CacheType::kF16, c->positions, name == "residual_over_its_input");
+}
+
+// One for each way of encoding: launches of one kernel and of several, scratch, pages, states, and the host in between.
+INSTANTIATE_TEST_SUITE_P(Some, AppleOps,
+                         ::testing::Values("store_of_mixed_formats", "gate_gelu_of_two_formats",
+                                           "residual_with_post_norm", "attend_window", "attend_softcap_and_sinks",
+                                           "delta_net_of_two_taps",
+                                           "mix_experts_scaled_shared_expert_of_another_format",
+                                           "residual_over_its_input"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+class AppleFamilies : public ApplePrograms {};
+
+TEST_P(AppleFamilies, have_the_bits_of_the_software_device) {
+  auto file = gguf::File::open(test_support::golden_path(GetParam(), ".gguf"));
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  auto model = model::load(*file);
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  expect_same(model->program, CacheType::kF32, 70, false);  // two pages
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, AppleFamilies, ::testing::Values("llama", "gemma3", "qwen35moe"),
+                         [](const auto& tested) { return test_support::test_name(tested.param); });
+
+}  // namespace
+}  // namespace honeycrisp::testing
