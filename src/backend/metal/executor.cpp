@@ -5,6 +5,7 @@
 #include "backend/metal/step_inputs.h"
 #include "backend/metal/step_memory.h"
 #include "backend/reference/ops.h"
+#include "base/stopwatch.h"
 
 #include <algorithm>
 #include <cstring>
@@ -160,7 +161,10 @@ Result<void> MetalExecutor::run_op(size_t index, const Batch& part, const PartRo
   if (!obstacles_[index].empty()) {
     HC_TRY(flush(rows, submission));
     HC_TRY(submission.run());
-    return run_reference(index, part, rows);
+    const Stopwatch stopwatch;
+    HC_TRY(run_reference(index, part, rows));
+    if (seconds_ != nullptr) seconds_[index] += stopwatch.seconds();
+    return {};
   }
   HC_ASSIGN(StepEncoder * encoder, submission.encoder());
   if (auto encoded = encode_op(index, rows, *encoder); !encoded)
@@ -250,6 +254,8 @@ Result<Plan> make_plan(const program::Program& program, const CompileOptions& op
   HC_TRY(executor.set_up({}));
   Plan plan{.backend = std::move(backend)};
   HC_ASSIGN(plan.steps, executor.dry_run());
+  for (const program::Buffer& b : program.buffers)
+    plan.buffer_bytes += uint64_t{options.max_rows} * b.width * sizeof(float);
   return plan;
 }
 
