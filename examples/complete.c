@@ -7,6 +7,7 @@
  */
 #include <honeycrisp/honeycrisp.h>
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,8 +39,10 @@ static hc_status write_token(const hc_engine* engine, hc_token before, hc_token 
   char* text = malloc(length + 1);
   if (text == NULL) return no_memory(error);
   status = hc_detokenize(engine, both, 2, text, length, &length, error);
-  if (status == HC_OK) fwrite(text + known, 1, length - known, stdout);
-  fflush(stdout);
+  if (status == HC_OK && (fwrite(text + known, 1, length - known, stdout) != length - known || fflush(stdout) != 0)) {
+    error->status = status = HC_IO;
+    snprintf(error->message, sizeof error->message, "cannot write to standard output: %s", strerror(errno));
+  }
   free(text);
   return status;
 }
@@ -73,7 +76,12 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: %s MODEL.gguf PROMPT [TOKENS]\n", argv[0]);
     return 2;
   }
-  const long most = argc > 3 ? strtol(argv[3], NULL, 10) : 32;
+  char* end = NULL;
+  const long most = argc > 3 ? strtol(argv[3], &end, 10) : 32;
+  if (argc > 3 && (end == argv[3] || *end != '\0' || most < 1)) {
+    fprintf(stderr, "%s: TOKENS is a number from 1 on, not \"%s\"\n", argv[0], argv[3]);
+    return 2;
+  }
 
   hc_error error;
   hc_engine* engine = NULL;

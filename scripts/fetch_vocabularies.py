@@ -21,8 +21,11 @@ STAMP = "complete-with-templates"  # holds the distribution's hash once every fi
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
+    if len(sys.argv) == 2 and sys.argv[1] in ("-h", "--help"):
+        print(__doc__.strip())
+        return
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__.strip())
     folder = Path(sys.argv[1])
     stamp = folder / STAMP
     if stamp.is_file() and stamp.read_text().strip() == source.SHA256:

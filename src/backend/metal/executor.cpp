@@ -236,7 +236,7 @@ Result<std::vector<StepPlan>> MetalExecutor::dry_run() {
 
 Result<void> check_program(const program::Program& program, const CompileOptions& options) {
   HC_TRY(check_cache_type(program, options.cache_type));
-  HC_TRY(check_exact_activations(options.activations, "metal"));
+  HC_TRY(check_exact_activations(options.activations, "Metal"));
   if (options.max_rows == 0) return invalid("an executor for batches of no rows");
   for (const program::Step& s : program.steps)
     if (has_state(s.op))
