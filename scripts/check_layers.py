@@ -32,8 +32,8 @@ LAYERS = [
     "engine/",
     "cli/",
 ]
-# Public headers that every layer may use; the others describe the engine.
-PUBLIC_FOR_ALL = {"honeycrisp/result.h", "honeycrisp/log.h"}
+# Public headers of lower layers than the engine, which the others describe.
+PUBLIC_BELOW = {"honeycrisp/result.h": "base/", "honeycrisp/log.h": "base/", "honeycrisp/metal_ops.h": "backend/metal/"}
 PUBLIC_PREFIX = "honeycrisp/"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 SOURCES = (".h", ".cpp", ".inl", ".cu", ".cuh", ".metal", ".mm", ".c")
@@ -42,7 +42,7 @@ SOURCES = (".h", ".cpp", ".inl", ".cu", ".cuh", ".metal", ".mm", ".c")
 def layer_of(path):
     """Index into LAYERS of a path relative to src/ or apps/; None if it is not ours."""
     if path.startswith(PUBLIC_PREFIX):
-        return LAYERS.index("engine/") if path not in PUBLIC_FOR_ALL else LAYERS.index("base/")
+        return LAYERS.index(PUBLIC_BELOW.get(path, "engine/"))
     fitting = [prefix for prefix in LAYERS if path.startswith(prefix)]
     return LAYERS.index(max(fitting, key=len)) if fitting else None
 

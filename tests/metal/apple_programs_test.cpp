@@ -5,6 +5,7 @@
 #include "backend/metal/soft_device.h"
 #include "framework/framework.h"
 #include "gguf/file.h"
+#include "honeycrisp/metal_ops.h"
 #include "model/model.h"
 #include "support/golden_families.h"
 #include "support/op_cases.h"
@@ -19,7 +20,7 @@ using test_support::op_cases;
 using test_support::OpCase;
 using test_support::TinyProgram;
 
-class ApplePrograms : public ::testing::TestWithParam<const char*> {
+class ApplePrograms : public ::testing::Test {
  public:
   void TearDown() override {
     soft.reset();
@@ -73,7 +74,37 @@ class ApplePrograms : public ::testing::TestWithParam<const char*> {
   std::shared_ptr<backend::metal::soft::Device> soft;
 };
 
-class AppleOps : public ApplePrograms {};
+TEST_F(ApplePrograms, single_operations_have_the_bits_of_the_software_device) {
+  soft = backend::metal::soft::Device::create({.check = true}).value();
+  backend::metal::framework::set_system({.device = soft, .libraries = {soft->open_library("backend_kernels").value()}});
+  constexpr uint32_t kRows = 3, kOutputs = 10, kColumns = 64;
+  test_support::Random random(5);
+  const std::vector<float> x = random.floats(kRows * kColumns);
+  const std::vector<std::byte> w = test_support::random_weights(random, quant::Format::kQ5_1, kOutputs * kColumns);
+  const auto outputs = [&](const metal::Device& device) {
+    const metal::Buffer in = device.allocate(x.size() * 4, "x").value(),
+                        weights = device.allocate(w.size(), "w").value();
+    const metal::Buffer first = device.allocate(kRows * kOutputs * 4, "first").value();
+    const metal::Buffer second = device.allocate(kRows * kOutputs * 4, "second").value();
+    std::memcpy(in.data(), x.data(), in.bytes());
+    std::memcpy(weights.data(), w.data(), w.size());
+    metal::Commands commands = device.new_commands("dual").value();
+    const metal::Weights matrix{metal::Format::kQ5_1, {weights}};
+    auto done = commands.project_dual({{kRows, kOutputs, kColumns}, {in}, matrix, matrix, {first}, {second}});
+    if (done) done = commands.run();
+    EXPECT_TRUE(done.has_value()) << done.error().message;
+    EXPECT_EQ(std::memcmp(first.data(), second.data(), first.bytes()), 0);
+    const auto* values = reinterpret_cast<const float*>(first.data());
+    return std::vector<float>(values, values + kRows * kOutputs);
+  };
+  const auto system = metal::Device::system();
+  ASSERT_TRUE(system.has_value()) << system.error().message;
+  EXPECT_TRUE(system->describe().starts_with("look-alike"));
+  EXPECT_TRUE(same_bits(outputs(*system), outputs(metal::Device::software().value())));
+  for (const auto& report : soft->reports()) ADD_FAILURE() << to_string(report);
+}
+
+class AppleOps : public ApplePrograms, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(AppleOps, have_the_bits_of_the_software_device) {
   const std::string name = GetParam();
@@ -92,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Some, AppleOps,
                                            "residual_over_its_input"),
                          [](const auto& tested) { return std::string(tested.param); });
 
-class AppleFamilies : public ApplePrograms {};
+class AppleFamilies : public ApplePrograms, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(AppleFamilies, have_the_bits_of_the_software_device) {
   auto file = gguf::File::open(test_support::golden_path(GetParam(), ".gguf"));
