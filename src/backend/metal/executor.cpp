@@ -1,10 +1,12 @@
 #include "backend/metal/executor.h"
 
 #include "backend/batch_check.h"
+#include "backend/metal/op_compare.h"
 #include "backend/metal/plan_device.h"
 #include "backend/metal/step_inputs.h"
 #include "backend/metal/step_memory.h"
 #include "backend/reference/ops.h"
+#include "base/log.h"
 #include "base/stopwatch.h"
 
 #include <algorithm>
@@ -64,7 +66,8 @@ class Submission {
 
 class MetalExecutor final : public Executor {
  public:
-  MetalExecutor(std::shared_ptr<Device> device, const program::Program& program, const CompileOptions& options)
+  MetalExecutor(std::shared_ptr<Device> device, const program::Program& program, const CompileOptions& options,
+                DebugSwitches debug = {})
       : device_(std::move(device)),
         program_(program),
         options_(options),
@@ -73,6 +76,11 @@ class MetalExecutor final : public Executor {
         reference_kv_(program, options.cache_type),
         reference_states_(program) {
     for (const program::Step& s : program.steps) obstacles_.push_back(obstacle_of(program, s.op, options.cache_type));
+    if (debug.times) times_.resize(program.steps.size());
+    if (debug.compare) compare_.emplace(program, options.cache_type);
+  }
+  ~MetalExecutor() override {
+    if (n_timed_steps_ != 0) log_warning("{}", times_table(program_, plan_, times_, n_timed_steps_));
   }
 
   Result<void> set_up(Plan plan) {
@@ -82,13 +90,23 @@ class MetalExecutor final : public Executor {
   }
 
   Result<void> reserve_pages(uint32_t pool, uint32_t n_pages) override {
+    if (compare_) HC_TRY(compare_->kv().reserve(pool, n_pages));
     return memory_->cache().reserve(pool, n_pages);
   }
   uint64_t page_bytes(uint32_t pool) const override { return memory_->cache().page_bytes(pool); }
-  void copy_page(uint32_t pool, PageId from, PageId to) override { memory_->cache().copy_page(pool, from, to); }
-  Result<void> reserve_states(uint32_t n_states) override { return memory_->cache().reserve_states(n_states); }
+  void copy_page(uint32_t pool, PageId from, PageId to) override {
+    if (compare_) compare_->kv().copy_page(pool, from, to);
+    memory_->cache().copy_page(pool, from, to);
+  }
+  Result<void> reserve_states(uint32_t n_states) override {
+    if (compare_) HC_TRY(compare_->states().reserve(n_states));
+    return memory_->cache().reserve_states(n_states);
+  }
   uint64_t state_bytes() const override { return memory_->cache().state_bytes(); }
-  void copy_state(StateId from, StateId to) override { memory_->cache().copy_state(from, to); }
+  void copy_state(StateId from, StateId to) override {
+    if (compare_) compare_->states().copy(from, to);
+    memory_->cache().copy_state(from, to);
+  }
 
   Result<void> step(const Batch& batch, std::span<float> logits) override;
 
@@ -105,7 +123,13 @@ class MetalExecutor final : public Executor {
  private:
   Result<void> run_op(size_t index, const Batch& part, const PartRows& rows, Submission& submission);
   Result<void> encode_op(size_t index, const PartRows& rows, StepEncoder& encoder);
-  Result<void> run_reference(size_t index, const Batch& part, const PartRows& rows);
+  void run_reference(size_t index, const Batch& part, const PartRows& rows);
+  void add_seconds(size_t index, double seconds) {
+    if (seconds_ != nullptr) seconds_[index] += seconds;
+    if (!times_.empty()) times_[index] += seconds;
+  }
+  std::vector<std::span<float>> host_buffers(const PartRows& rows);
+  std::span<float> host_logits(const PartRows& rows);
   Result<void> flush(const PartRows& rows, Submission& submission);
   OpContext context(const PartRows& rows, StepEncoder& encoder) {
     return {program_, pipelines_, encoder, *memory_, rows, std::move(pending_)};
@@ -123,6 +147,10 @@ class MetalExecutor final : public Executor {
   reference::KvStore reference_kv_;
   reference::StateStore reference_states_;
   double* seconds_ = nullptr;  // [steps], while profiling
+  // For people who debug, as DebugSwitches say.
+  std::vector<double> times_;  // [steps], or empty
+  uint64_t n_timed_steps_ = 0;
+  std::optional<OpCompare> compare_;
   Plan plan_;
 };
 
@@ -144,15 +172,21 @@ Result<void> MetalExecutor::flush(const PartRows& rows, Submission& submission) 
   return {};
 }
 
-Result<void> MetalExecutor::run_reference(size_t index, const Batch& part, const PartRows& rows) {
-  const std::span<float> logits(
-      rows.n_logits == 0 ? nullptr : reinterpret_cast<float*>(rows.logits.buffer->contents() + rows.logits.offset),
-      size_t{rows.n_logits} * program_.vocabulary);
-  reference::StepState state{program_, part, {}, reference_kv_, reference_states_, logits};
-  for (program::BufferId b = 0; b < program_.buffers.size(); ++b)
-    state.buffers.push_back(memory_->host_buffer(b, rows.n));
+std::vector<std::span<float>> MetalExecutor::host_buffers(const PartRows& rows) {
+  std::vector<std::span<float>> buffers;
+  for (program::BufferId b = 0; b < program_.buffers.size(); ++b) buffers.push_back(memory_->host_buffer(b, rows.n));
+  return buffers;
+}
+
+std::span<float> MetalExecutor::host_logits(const PartRows& rows) {
+  if (rows.n_logits == 0) return {};
+  return {reinterpret_cast<float*>(rows.logits.buffer->contents() + rows.logits.offset),
+          size_t{rows.n_logits} * program_.vocabulary};
+}
+
+void MetalExecutor::run_reference(size_t index, const Batch& part, const PartRows& rows) {
+  reference::StepState state{program_, part, host_buffers(rows), reference_kv_, reference_states_, host_logits(rows)};
   std::visit([&](const auto& o) { reference::run(state, o); }, program_.steps[index].op);
-  return {};
 }
 
 Result<void> MetalExecutor::run_op(size_t index, const Batch& part, const PartRows& rows, Submission& submission) {
@@ -162,17 +196,23 @@ Result<void> MetalExecutor::run_op(size_t index, const Batch& part, const PartRo
     HC_TRY(flush(rows, submission));
     HC_TRY(submission.run());
     const Stopwatch stopwatch;
-    HC_TRY(run_reference(index, part, rows));
-    if (seconds_ != nullptr) seconds_[index] += stopwatch.seconds();
+    run_reference(index, part, rows);
+    add_seconds(index, stopwatch.seconds());
     return {};
   }
+  if (compare_) compare_->before(host_buffers(rows));
   HC_ASSIGN(StepEncoder * encoder, submission.encoder());
-  if (auto encoded = encode_op(index, rows, *encoder); !encoded)
-    return fail(encoded.error().code, "{} ({}): {}", step.label, program::op_name(step.op), encoded.error().message);
-  if (seconds_ != nullptr) {
-    HC_ASSIGN(const double seconds, submission.run());
-    seconds_[index] += seconds;
-  }
+  const auto failed = [&](const Error& error) {
+    return fail(error.code, "{} ({}): {}", step.label, program::op_name(step.op), error.message);
+  };
+  if (auto encoded = encode_op(index, rows, *encoder); !encoded) return failed(encoded.error());
+  if (seconds_ == nullptr && times_.empty() && !compare_) return {};
+  if (compare_) HC_TRY(flush(rows, submission));  // `reference` leaves nothing pending
+  HC_ASSIGN(const double seconds, submission.run());
+  add_seconds(index, seconds);
+  if (compare_)
+    if (auto same = compare_->after(index, part, host_buffers(rows), host_logits(rows)); !same)
+      return failed(same.error());
   return {};
 }
 
@@ -195,6 +235,7 @@ Result<void> MetalExecutor::step(const Batch& batch, std::span<float> logits) {
     HC_TRY(flush(part.rows, submission));
   }
   HC_TRY(submission.run());
+  if (!times_.empty()) ++n_timed_steps_;
   memory_->pool().take_all_back();
   if (!logits.empty()) std::memcpy(logits.data(), inputs_.host_logits(), logits.size_bytes());
   return {};
@@ -260,9 +301,9 @@ Result<Plan> make_plan(const program::Program& program, const CompileOptions& op
 }
 
 Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<Device> device, const program::Program& program,
-                                                const CompileOptions& options) {
+                                                const CompileOptions& options, DebugSwitches debug) {
   HC_ASSIGN(Plan plan, make_plan(program, options, device->describe()));
-  auto executor = std::make_unique<MetalExecutor>(std::move(device), program, options);
+  auto executor = std::make_unique<MetalExecutor>(std::move(device), program, options, debug);
   HC_TRY(executor->set_up(std::move(plan)));
   return executor;
 }

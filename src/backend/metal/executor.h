@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/backend.h"
+#include "backend/metal/debug.h"
 #include "backend/metal/device.h"
 
 #include <memory>
@@ -16,6 +17,6 @@ Result<void> check_program(const program::Program& program, const CompileOptions
 Result<Plan> make_plan(const program::Program& program, const CompileOptions& options, std::string backend);
 
 Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<Device> device, const program::Program& program,
-                                                const CompileOptions& options);
+                                                const CompileOptions& options, DebugSwitches debug = {});
 
 }  // namespace honeycrisp::backend::metal

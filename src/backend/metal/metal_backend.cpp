@@ -28,7 +28,7 @@ class MetalBackend final : public Backend {
   Result<std::unique_ptr<Executor>> compile(const program::Program& program,
                                             const CompileOptions& options) const override {
     HC_ASSIGN(auto device, system_device());
-    return make_executor(std::move(device), program, options);
+    return make_executor(std::move(device), program, options, debug_switches());
   }
 };
 
@@ -55,7 +55,7 @@ class MetalSoftBackend final : public Backend {
   Result<std::unique_ptr<Executor>> compile(const program::Program& program,
                                             const CompileOptions& options) const override {
     HC_ASSIGN(auto device, soft_device(soft_options(options)));
-    return make_executor(std::move(device), program, options);
+    return make_executor(std::move(device), program, options, debug_switches());
   }
 };
 
