@@ -1,58 +1,21 @@
 // Two real models against the f32 arithmetic of others on the same dequantized weights (tests/data/README.md): greedy
 // continuations token by token, and the KL divergence of every prompt position.
+#include "golden/model_prompts.h"
 #include "runner.h"
 
 #include <algorithm>
-#include <boost/json/src.hpp>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <gtest/gtest.h>
-#include <sstream>
 
 namespace honeycrisp::testing {
 namespace {
 
-namespace json = boost::json;
-
-struct Model {
-  const char* golden;   // tests/data/models/<golden>.json
-  const char* file;     // in HONEYCRISP_MODEL_DIR
-  double llama_cpp_kl;  // what 8-bit activations give, for comparison
-};
-constexpr Model kModels[] = {
-    {"smollm2", "smollm2-135m-instruct-q4_1.gguf", 5e-3},
-    {"gemma3", "gemma3-270m-q4_k_m.gguf", 8e-3},
-};
 // The most that activations of 14 bits may cost, and what rounding keys and values to f16 adds.
 constexpr struct {
   backend::CacheType type;
   double mean_kl;
 } kBars[] = {{backend::CacheType::kF32, 5e-6}, {backend::CacheType::kF16, 2e-5}};
 constexpr size_t kChunk = 64;
-
-struct Prompt {
-  std::vector<int32_t> tokens, greedy;
-  std::vector<double> logsumexp;                // [positions]
-  std::vector<std::vector<int32_t>> top_ids;    // [positions][10]
-  std::vector<std::vector<double>> top_logits;  // [positions][10]
-};
-
-std::vector<Prompt> read_prompts(const std::string& name) {
-  std::ifstream in(std::string(HONEYCRISP_TEST_DATA) + "/models/" + name + ".json");
-  std::stringstream text;
-  text << in.rdbuf();
-  std::vector<Prompt> prompts;
-  const json::value parsed = json::parse(text.str());
-  for (const json::value& p : parsed.as_array())
-    prompts.push_back({json::value_to<std::vector<int32_t>>(p.at("tokens")),
-                       json::value_to<std::vector<int32_t>>(p.at("greedy")),
-                       json::value_to<std::vector<double>>(p.at("logsumexp")),
-                       json::value_to<std::vector<std::vector<int32_t>>>(p.at("top_ids")),
-                       json::value_to<std::vector<std::vector<double>>>(p.at("top_logits"))});
-  return prompts;
-}
 
 double log_sum_exp(std::span<const float> logits) {
   const double largest = *std::max_element(logits.begin(), logits.end());
@@ -62,7 +25,7 @@ double log_sum_exp(std::span<const float> logits) {
 }
 
 // KL(golden ‖ ours) over the golden's ten best tokens and the rest as one.
-double divergence(const Prompt& golden, size_t position, std::span<const float> logits) {
+double divergence(const GoldenPrompt& golden, size_t position, std::span<const float> logits) {
   const double ours = log_sum_exp(logits);
   double kl = 0, p_rest = 1, q_rest = 1;
   for (size_t i = 0; i < golden.top_ids[position].size(); ++i) {
@@ -76,14 +39,11 @@ double divergence(const Prompt& golden, size_t position, std::span<const float> 
   return kl;
 }
 
-class GoldenModels : public ::testing::TestWithParam<Model> {
+class GoldenModels : public ::testing::TestWithParam<GoldenModel> {
  protected:
   void SetUp() override {
-    const char* folder = std::getenv("HONEYCRISP_MODEL_DIR");
-    if (folder != nullptr) path_ = std::string(folder) + "/" + GetParam().file;
-    if (folder == nullptr || !std::filesystem::exists(path_))
-      GTEST_SKIP() << "set HONEYCRISP_MODEL_DIR to a folder with " << GetParam().file
-                   << " (scripts/test does; honeycrisp pull fetches it)";
+    path_ = model_path(GetParam());
+    if (path_.empty()) GTEST_SKIP() << how_to_get(GetParam());
     prompts_ = read_prompts(GetParam().golden);
     ASSERT_FALSE(prompts_.empty());
   }
@@ -91,7 +51,7 @@ class GoldenModels : public ::testing::TestWithParam<Model> {
   void expect_greedy_continuations(const std::string& backend) {
     Runner runner(path_, backend, f32_cache());
     ASSERT_TRUE(runner.ok());
-    for (const Prompt& prompt : prompts_) {
+    for (const GoldenPrompt& prompt : prompts_) {
       runner.reset();
       std::vector<float> logits = runner.append(prompt.tokens, kChunk);
       std::vector<int32_t> produced;
@@ -105,7 +65,7 @@ class GoldenModels : public ::testing::TestWithParam<Model> {
   }
 
   std::string path_;
-  std::vector<Prompt> prompts_;
+  std::vector<GoldenPrompt> prompts_;
 };
 
 TEST_P(GoldenModels, reference_reproduces_greedy_continuations) { expect_greedy_continuations("reference"); }
@@ -119,7 +79,7 @@ TEST_P(GoldenModels, cpu_stays_near_the_f32_model) {
     ASSERT_TRUE(runner.ok());
     double sum = 0, largest = 0;
     size_t positions = 0, same_top = 0;
-    for (const Prompt& prompt : prompts_) {
+    for (const GoldenPrompt& prompt : prompts_) {
       runner.for_each_position(prompt.tokens, kChunk, [&](size_t position, std::span<const float> logits) {
         const double kl = divergence(prompt, position, logits);
         sum += kl;
@@ -136,7 +96,7 @@ TEST_P(GoldenModels, cpu_stays_near_the_f32_model) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenModels, ::testing::ValuesIn(kModels),
+INSTANTIATE_TEST_SUITE_P(All, GoldenModels, ::testing::ValuesIn(kGoldenModels),
                          [](const auto& param_info) { return std::string(param_info.param.golden); });
 
 }  // namespace
