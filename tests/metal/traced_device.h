@@ -80,7 +80,12 @@ class TracedDevice final : public Device {
       const Edit& e = trace_.edit;
       if (e.at == trace_.dispatches.size()) {
         if (e.kind == Edit::Kind::kSwap) std::swap(views.at(e.index), views.at(e.other));
-        if (e.kind == Edit::Kind::kShorten) views.at(e.index).bytes = e.bytes;
+        // Wherever it is bound: the checking device lets a kernel touch what any binding shows.
+        if (e.kind == Edit::Kind::kShorten) {
+          const View cut = views.at(e.index);
+          for (auto& [index, view] : views)
+            if (view.buffer == cut.buffer && view.offset == cut.offset && view.bytes == cut.bytes) view.bytes = e.bytes;
+        }
       }
       for (const auto& [index, view] : views) inner_.set_buffer(index, view);
       inner_.dispatch(threadgroups, threads);
