@@ -177,7 +177,7 @@ TEST(MetalDebug, the_first_wrong_op_is_named) {
 TEST(MetalDebug, times_of_each_op_are_told_at_the_end_and_change_nothing) {
   const TinyProgram t = chain();
   std::string told;
-  set_log_handler([&](LogLevel, const std::string& message) { told += message; });
+  set_log_handler([&](LogLevel, const std::string& message) { told += message + "\n"; });
   std::vector<float> with, without;
   std::vector<backend::StepPlan> steps;
   const std::vector<int32_t> tokens = some_tokens(3, TinyProgram::kVocabulary);

@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 namespace honeycrisp::backend::metal {
 
@@ -15,8 +16,9 @@ struct DebugSwitches {
 
 DebugSwitches debug_switches();
 
-/// A line per op: milliseconds per step on the device, share of all, kernel and label. `seconds`: [steps], the sums.
-std::string times_table(const program::Program& program, const Plan& plan, std::span<const double> seconds,
-                        uint64_t n_steps);
+/// A heading, and a line per op: milliseconds per step on the device, share of all, kernel and label. `seconds`:
+/// [steps], the sums.
+std::vector<std::string> times_table(const program::Program& program, const Plan& plan, std::span<const double> seconds,
+                                     uint64_t n_steps);
 
 }  // namespace honeycrisp::backend::metal

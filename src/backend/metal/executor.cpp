@@ -80,7 +80,8 @@ class MetalExecutor final : public Executor {
     if (debug.compare) compare_.emplace(program, options.cache_type);
   }
   ~MetalExecutor() override {
-    if (n_timed_steps_ != 0) log_warning("{}", times_table(program_, plan_, times_, n_timed_steps_));
+    if (n_timed_steps_ == 0) return;
+    for (const std::string& line : times_table(program_, plan_, times_, n_timed_steps_)) log_warning("{}", line);
   }
 
   Result<void> set_up(Plan plan) {
