@@ -13,6 +13,7 @@ PAGE = ROOT / "docs" / "models.md"
 REGISTRY = ROOT / "src" / "model" / "registry.cpp"
 GOLDEN = ROOT / "tests" / "support" / "golden_families.h"
 MODELS_TEST = ROOT / "tests" / "golden" / "models_test.cpp"
+MODELS = ROOT / "tests" / "golden" / "model_prompts.h"
 
 # The rows of tests/golden/models_test.cpp: architecture and name of each real model.
 REAL_MODELS = {"smollm2": ("llama", "SmolLM2-135M-Instruct Q4_1"), "gemma3": ("gemma3", "Gemma 3 270M Q4_K_M")}
@@ -76,8 +77,8 @@ def page():
     families = re.findall(r'^    \{"([^"]+)", build_\w+(?:, true)?\},\s*// (.+)$', REGISTRY.read_text(), re.M)
     if len(families) != len(re.findall(r'^    \{"[^"]+", build_', REGISTRY.read_text(), re.M)):
         sys.exit("models_page: a row of src/model/registry.cpp has no comment with its published models")
-    if set(re.findall(r'^    \{"(\w+)", "[^"]+\.gguf"', MODELS_TEST.read_text(), re.M)) != set(REAL_MODELS):
-        sys.exit("models_page: REAL_MODELS here and the table in tests/golden/models_test.cpp differ")
+    if set(re.findall(r'^    \{"(\w+)", "[^"]+\.gguf"', MODELS.read_text(), re.M)) != set(REAL_MODELS):
+        sys.exit("models_page: REAL_MODELS here and the table in tests/golden/model_prompts.h differ")
     golden, wider = {}, []
     for name, rest in re.findall(r'\{\.name = "([^"]+)"([^}]*)\}', GOLDEN.read_text()):
         bar = re.search(r"\.reference_bar = ([\d.e-]+)", rest)
