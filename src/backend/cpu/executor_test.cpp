@@ -92,6 +92,49 @@ TEST_P(Programs, have_the_same_bits_with_any_threads_and_grouping) {
   expect_same(CacheType::kF32, Activations::k8Bit);
 }
 
+// So many outputs that prompts take two or four panels together, the last ones fewer (50 and 33 panels), and so many
+// inputs that four are worth it; every ending, matrices and columns that begin within an item's width.
+TEST(WideProducts, have_the_same_bits_with_any_panels_together) {
+  constexpr uint32_t kWidth = 5632, kFirst = 797, kSecond = 515;
+  Tiny t(kWidth);
+  const BufferId both = t.buffer(kFirst + kSecond), gated = t.buffer(kFirst), operand = t.buffer(kFirst);
+  Store stored{.outs = {{both, 0, kFirst}, {both, kFirst, kSecond}}, .scale = 0.05f, .out_scale = 1.5f};
+  t.add(Project{t.all(0),
+                t.norm(kWidth),
+                {t.matrix(Format::kQ4_0, kFirst, kWidth), t.matrix(Format::kQ6_K, kSecond, kWidth)},
+                {t.vector(kFirst, -1, 1), std::nullopt},
+                stored},
+        "both");
+  t.add(Project{t.all(0),
+                t.norm(kWidth),
+                {t.matrix(Format::kQ4_K, kFirst, kWidth), t.matrix(Format::kF16, kFirst, kWidth)},
+                {std::nullopt, t.vector(kFirst, -1, 1)},
+                Gate{.out = t.all(gated)}},
+        "gate");
+  t.add(Project{t.all(0),
+                std::nullopt,
+                {t.matrix(Format::kQ8_0, kFirst, kWidth)},
+                {std::nullopt},
+                Gate{.operand = t.all(gated), .out = t.all(operand)}},
+        "gate of a vector");
+  t.residual(t.matrix(Format::kQ5_0, kWidth, kFirst + kSecond), t.all(both), {.branch_scale = 0.3f});
+  t.residual(t.matrix(Format::kF16, kWidth, kFirst), t.all(operand),
+             {.branch_scale = 0.1f, .post_norm = t.norm(kWidth)});
+  t.finish();
+  for (const Isa* isa : tested_isas())
+    for (const Activations activations : {Activations::k14Bit, Activations::k8Bit}) {
+      std::vector<float> alone;
+      for (const uint32_t threads : {1u, 2u})
+        for (const uint32_t chunk : {8u, kMaxRows, 19u}) {
+          if (chunk == 8 && threads == 2) continue;  // one panel at a time, as the first
+          const auto executor = make(t, *isa, threads, CacheType::kF32, kMaxRows, activations);
+          const std::vector<float> logits = all_logits(*executor, t.program, kMaxRows, chunk);
+          if (alone.empty()) alone = logits;
+          EXPECT_TRUE(same_bits(logits, alone)) << isa->name << ", " << threads << " threads, chunks of " << chunk;
+        }
+    }
+}
+
 TEST_P(Programs, rows_of_other_sequences_change_no_bit) {
   const Tiny t = case_.build();
   const uint32_t positions = std::min(case_.positions, 30u);
