@@ -25,6 +25,8 @@ constexpr uint32_t kMostMemory = 24 * 1024;
 constexpr uint32_t kMostChunksInTurn = 2;
 // With so many pairs of rows and KV heads a GPU is busy without splitting.
 constexpr uint32_t kEnoughThreadgroups = 256;
+// Bytes of partial results that are worth it; more would grow with the context without bound.
+constexpr uint64_t kMostPartials = uint64_t{64} << 20;
 constexpr uint32_t kCombineThreads = 64;
 
 /// How the queries of a KV head are dealt to threadgroups, and what one takes of threadgroup memory, in bytes.
@@ -82,7 +84,8 @@ class Encoding {
     n_slots_ = op.window == 0
                    ? n_chunks
                    : std::min(n_chunks, ceil_div(op.window - 1, program::kAttentionChunk) + 1);  // that a row can see
-    splits_ = n_slots_ > kMostChunksInTurn && uint64_t{c.rows.n} * layer_.n_kv_heads < kEnoughThreadgroups;
+    splits_ = n_slots_ > kMostChunksInTurn && uint64_t{c.rows.n} * layer_.n_kv_heads < kEnoughThreadgroups &&
+              partial_bytes() <= kMostPartials;
     if (splits_) shape_.rows = 1;
   }
 
@@ -93,7 +96,7 @@ class Encoding {
       HC_ASSIGN(prepared, c_.places.scratch(heads * layer_.key_dim * 4));
     }
     if (splits_) {
-      HC_ASSIGN(partials, c_.places.scratch(heads * n_slots_ * (layer_.value_dim + 4) * 4));
+      HC_ASSIGN(partials, c_.places.scratch(partial_bytes()));
     }
     if (several_) HC_TRY(prepare(prepared));
     HC_TRY(attend(prepared, partials));
@@ -104,6 +107,9 @@ class Encoding {
   }
 
  private:
+  uint64_t partial_bytes() const {
+    return uint64_t{c_.rows.n} * op_.n_heads * n_slots_ * (uint64_t{layer_.value_dim} + 4) * 4;
+  }
   std::array<Constant, 21> constants(bool appends) const {
     return {constant(0, layer_.key_dim),
             constant(1, layer_.value_dim),

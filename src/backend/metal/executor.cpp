@@ -36,6 +36,26 @@ bool takes_pending(const program::Op& op) {
   return std::holds_alternative<program::Project>(op) || std::holds_alternative<program::Logits>(op);
 }
 
+/// Multiply-adds after which a step goes on in another command buffer: the system ends those that keep a GPU from
+/// drawing for seconds. A small GPU does so many in about one; a few generated rows never reach it.
+constexpr uint64_t kMostWork = uint64_t{1} << 40;
+
+/// Of the op's matrices and of attention, roughly.
+uint64_t multiply_adds(const program::Program& program, const program::Op& op, const PartRows& rows) {
+  const auto elements = [&](const program::Matrix& m) { return uint64_t{m.rows} * program.weight(m).cols; };
+  uint64_t of_a_row = 0;
+  if (const auto* project = std::get_if<program::Project>(&op)) {
+    for (const program::Matrix& m : project->matrices) of_a_row += elements(m);
+  } else if (const auto* mix = std::get_if<program::MixExperts>(&op)) {
+    of_a_row = mix->router.top_k * (elements(mix->gate) + elements(mix->up) + elements(mix->down));
+  } else if (const auto* attend = std::get_if<program::Attend>(&op)) {
+    const program::CacheLayer& layer = program.cache(*attend);
+    const uint32_t seen = attend->window == 0 ? rows.n_positions : std::min(rows.n_positions, attend->window);
+    of_a_row = uint64_t{attend->n_heads} * (uint64_t{layer.key_dim} + layer.value_dim) * seen;
+  }
+  return of_a_row * rows.n;
+}
+
 /// The command buffer that a step is being encoded into; a new one after each submission.
 class Submission {
  public:
@@ -232,7 +252,14 @@ Result<void> MetalExecutor::step(const Batch& batch, std::span<float> logits) {
   for (const StepInputs::Part& part : parts) HC_TRY(memory_->reserve_positions(part.rows.n_positions));
   Submission submission(*device_);
   for (const StepInputs::Part& part : parts) {
-    for (size_t i = 0; i < program_.steps.size(); ++i) HC_TRY(run_op(i, part.batch, part.rows, submission));
+    uint64_t work = 0;
+    for (size_t i = 0; i < program_.steps.size(); ++i) {
+      HC_TRY(run_op(i, part.batch, part.rows, submission));
+      work += multiply_adds(program_, program_.steps[i].op, part.rows);
+      if (work < kMostWork) continue;
+      HC_TRY(submission.run());
+      work = 0;
+    }
     HC_TRY(flush(part.rows, submission));
   }
   HC_TRY(submission.run());
@@ -258,10 +285,17 @@ Result<std::vector<StepPlan>> MetalExecutor::dry_run() {
   std::vector<StepPlan> plans;
   for (size_t i = 0; i < program_.steps.size(); ++i) {
     StepPlan plan;
+    const uint32_t launches = encoder.launches(), barriers = encoder.barriers();
     if (const std::string& why = obstacles_[i]; !why.empty()) {
       plan = {std::string(program::op_name(program_.steps[i].op)) + ".reference", "on the host: " + why, 0, 0};
+      if (pending_) {  // ended before the host takes over
+        OpContext c = context(parts[0].rows, encoder);
+        HC_TRY(flush_residual(c));
+        pending_.reset();
+        plan.launches = encoder.launches() - launches;
+        plan.barriers = encoder.barriers() - barriers;
+      }
     } else {
-      const uint32_t launches = encoder.launches(), barriers = encoder.barriers();
       recorder.kernels.clear();
       HC_TRY(encode_op(i, parts[0].rows, encoder));
       for (const std::string& kernel : recorder.kernels)

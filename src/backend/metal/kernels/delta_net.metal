@@ -4,10 +4,10 @@
 // order are the same, and so are the bits.
 //
 // A state is [heads][key_dim][value_dim] and then the convolution's history [kernel_size − 1][channels], oldest first.
-#include "delta_net_args.h"
-
 #include <metal_stdlib>
 using namespace metal;
+
+#include "delta_net_args.h"  // after MSL's integers
 
 constant uint kKeyHeads [[function_constant(0)]];
 constant uint kHeads [[function_constant(1)]];  // value heads
