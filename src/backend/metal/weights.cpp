@@ -36,8 +36,8 @@ Result<Weights> Weights::wrap(Device& device, const program::Program& program) {
       if (more.end - more.begin > device.most_buffer_bytes())
         return unsupported("tensor '{}' takes {} bytes, a buffer of this device at most {}", w.name,
                            more.end - more.begin, device.most_buffer_bytes());
-      // Tensors of a file follow each other; what lies apart is other memory.
-      if (more.begin > pages.end || std::max(more.end, pages.end) - pages.begin > device.most_buffer_bytes()) break;
+      // Tensors of a file share pages; what only touches may be another mapping, which one buffer must not span.
+      if (more.begin >= pages.end || std::max(more.end, pages.end) - pages.begin > device.most_buffer_bytes()) break;
       pages.end = std::max(more.end, pages.end);
     }
     // The device only reads: kernels take weights as const.
