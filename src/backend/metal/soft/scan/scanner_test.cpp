@@ -44,13 +44,13 @@ TEST(MslScanner, host_unit_keeps_lines_and_describes_kernels) {
   EXPECT_NE(unit.find("SOFT_FUNCTION_CONSTANT bool soft_defined_kFlag; SOFT_FUNCTION_CONSTANT bool kFlag"),
             std::string::npos);
   EXPECT_NE(unit.find("kUsed = (kFlag ? kRows : 4);"), std::string::npos);
-  EXPECT_NE(unit.find("threadgroup_variable<float [ 4 ] [ 8 * 2 ]>(0)"), std::string::npos);
+  EXPECT_NE(unit.find("threadgroup_variable<float [4][8 * 2]>(0)"), std::string::npos);
   EXPECT_NE(unit.find("[[soft_threadgroup(0)]]"), std::string::npos);
   EXPECT_EQ(unit.find("host_name"), std::string::npos);
   EXPECT_NE(unit.find("{\"copy_float\", "), std::string::npos);
   EXPECT_NE(unit.find("{\"plain\", "), std::string::npos);
   EXPECT_EQ(unit.find("{\"copy\", "), std::string::npos);
-  EXPECT_NE(unit.find("Thunk<&copy< float >, Bound{Attribute::kBuffer, 0}, Bound{Attribute::kBuffer, 1}, "
+  EXPECT_NE(unit.find("Thunk<&copy<float>, Bound{Attribute::kBuffer, 0}, Bound{Attribute::kBuffer, 1}, "
                       "Bound{Attribute::kConstantBuffer, 2}, "
                       "Bound{Attribute::kThreadgroup, 0}, Bound{Attribute::kThreadPositionInGrid, 0}>"),
             std::string::npos);
@@ -64,8 +64,7 @@ TEST(MslScanner, strict_unit_keeps_lines_and_address_spaces) {
   const std::string unit = strict_unit(kText, "a.metal").value();
   const size_t begin = line_of(unit, "#line 1 \"a.metal\"") + 1;
   EXPECT_EQ(line_of(unit, "void plain") - begin + 1, line_of(kText, "void plain"));
-  EXPECT_NE(unit.find("threadgroup float (&tile)[ 4 ] [ 8 * 2 ] = *(threadgroup float (*)[ 4 ] [ 8 * 2 ])0"),
-            std::string::npos);
+  EXPECT_NE(unit.find("threadgroup float (&tile)[4][8 * 2] = *(threadgroup float (*)[4][8 * 2])0"), std::string::npos);
   EXPECT_NE(unit.find("constant bool kFlag = 0;"), std::string::npos);
   EXPECT_NE(unit.find("constant uint kUsed = kFlag ? kRows : 4;"), std::string::npos);
 }
