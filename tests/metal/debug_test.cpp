@@ -7,6 +7,7 @@
 #include "support/sequence_logits.h"
 #include <honeycrisp/log.h>
 
+#include <cstdlib>
 #include <fmt/format.h>
 #include <limits>
 #include <optional>
@@ -196,6 +197,32 @@ TEST(MetalDebug, times_of_each_op_are_told_at_the_end_and_change_nothing) {
     at = told.find(fmt::format("{:24} {}\n", t.program.steps[i].label, steps[i].kernel), at);
     ASSERT_NE(at, std::string::npos) << t.program.steps[i].label << "\n" << told;
   }
+}
+
+TEST(MetalDebugSwitches, what_is_neither_on_nor_off_is_told) {
+  const auto with = [](const char* value) {
+    setenv("HONEYCRISP_METAL_TIMES", value, 1);
+    const auto switches = backend::metal::debug_switches();
+    unsetenv("HONEYCRISP_METAL_TIMES");
+    return switches ? std::string(switches->times ? "on" : "off") : switches.error().message;
+  };
+  EXPECT_EQ(with("1"), "on");
+  EXPECT_EQ(with("0"), "off");
+  EXPECT_EQ(with(""), "off");
+  EXPECT_EQ(with("yes"), "HONEYCRISP_METAL_TIMES is 'yes': 1 switches it on, 0 off");
+}
+
+TEST(MetalDebugSwitches, a_number_is_whole) {
+  const auto with = [](const char* value) {
+    setenv("HONEYCRISP_METAL_SEED", value, 1);
+    const auto number = backend::metal::environment_number("HONEYCRISP_METAL_SEED");
+    unsetenv("HONEYCRISP_METAL_SEED");
+    return number ? std::to_string(*number) : number.error().message;
+  };
+  EXPECT_EQ(with("17"), "17");
+  EXPECT_EQ(with(""), "0");
+  for (const char* wrong : {"abc", "1x", "-1", "99999999999"})
+    EXPECT_EQ(with(wrong), fmt::format("HONEYCRISP_METAL_SEED is '{}': a number of 32 bits is meant", wrong));
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "backend/metal/debug.h"
 
+#include "base/text_escape.h"
+
+#include <charconv>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <numeric>
@@ -8,15 +11,32 @@
 namespace honeycrisp::backend::metal {
 namespace {
 
-bool is_on(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value != nullptr && std::string_view(value) == "1";
-}
+constexpr size_t kShown = 64;  // characters of a value that a message repeats
 
 }  // namespace
 
-DebugSwitches debug_switches() {
-  return {.times = is_on("HONEYCRISP_METAL_TIMES"), .compare = is_on("HONEYCRISP_METAL_COMPARE")};
+Result<bool> environment_switch(const char* variable) {
+  const char* value = std::getenv(variable);
+  const std::string_view text = value ? value : "";
+  if (text == "1") return true;
+  if (text.empty() || text == "0") return false;
+  return invalid("{} is '{}': 1 switches it on, 0 off", variable, escape_for_display(text, kShown));
+}
+
+Result<uint32_t> environment_number(const char* variable) {
+  const char* value = std::getenv(variable);
+  const std::string_view text = value ? value : "";
+  uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.empty() || (error == std::errc{} && end == text.data() + text.size())) return number;
+  return invalid("{} is '{}': a number of 32 bits is meant", variable, escape_for_display(text, kShown));
+}
+
+Result<DebugSwitches> debug_switches() {
+  DebugSwitches switches;
+  HC_ASSIGN(switches.times, environment_switch("HONEYCRISP_METAL_TIMES"));
+  HC_ASSIGN(switches.compare, environment_switch("HONEYCRISP_METAL_COMPARE"));
+  return switches;
 }
 
 std::vector<std::string> times_table(const program::Program& program, const Plan& plan, std::span<const double> seconds,

@@ -14,7 +14,12 @@ struct DebugSwitches {
   bool compare = false;  // HONEYCRISP_METAL_COMPARE=1: each op by itself, held against `reference` (op_compare.h)
 };
 
-DebugSwitches debug_switches();
+/// A variable that is 1, or 0, empty or absent. Error: anything else, with the variable and its value.
+Result<bool> environment_switch(const char* variable);
+/// A number, 0 where the variable is empty or absent. Error: likewise.
+Result<uint32_t> environment_number(const char* variable);
+
+Result<DebugSwitches> debug_switches();
 
 /// A heading, and a line per op: milliseconds per step on the device, share of all, kernel and label. `seconds`:
 /// [steps], the sums.

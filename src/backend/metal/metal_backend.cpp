@@ -4,8 +4,6 @@
 #include "backend/metal/executor.h"
 #include "backend/metal/soft_device.h"
 
-#include <cstdlib>
-
 namespace honeycrisp::backend {
 namespace metal {
 namespace {
@@ -28,15 +26,16 @@ class MetalBackend final : public Backend {
   Result<std::unique_ptr<Executor>> compile(const program::Program& program,
                                             const CompileOptions& options) const override {
     HC_ASSIGN(auto device, system_device());
-    return make_executor(std::move(device), program, options, debug_switches());
+    HC_ASSIGN(const DebugSwitches switches, debug_switches());
+    return make_executor(std::move(device), program, options, switches);
   }
 };
 
 /// From the environment, for people who debug kernels: HONEYCRISP_METAL_CHECK=1, HONEYCRISP_METAL_SEED=n.
-SoftDeviceOptions soft_options(const CompileOptions& options) {
+Result<SoftDeviceOptions> soft_options(const CompileOptions& options) {
   SoftDeviceOptions soft{.threads = options.threads};
-  if (const char* check = std::getenv("HONEYCRISP_METAL_CHECK")) soft.check = std::string_view(check) == "1";
-  if (const char* seed = std::getenv("HONEYCRISP_METAL_SEED")) soft.seed = uint32_t(std::strtoul(seed, nullptr, 10));
+  HC_ASSIGN(soft.check, environment_switch("HONEYCRISP_METAL_CHECK"));
+  HC_ASSIGN(soft.seed, environment_number("HONEYCRISP_METAL_SEED"));
   return soft;
 }
 
@@ -54,8 +53,10 @@ class MetalSoftBackend final : public Backend {
   }
   Result<std::unique_ptr<Executor>> compile(const program::Program& program,
                                             const CompileOptions& options) const override {
-    HC_ASSIGN(auto device, soft_device(soft_options(options)));
-    return make_executor(std::move(device), program, options, debug_switches());
+    HC_ASSIGN(const SoftDeviceOptions soft, soft_options(options));
+    HC_ASSIGN(const DebugSwitches switches, debug_switches());
+    HC_ASSIGN(auto device, soft_device(soft));
+    return make_executor(std::move(device), program, options, switches);
   }
 };
 
