@@ -212,8 +212,8 @@ void MetalExecutor::run_reference(size_t index, const Batch& part, const PartRow
 
 Result<void> MetalExecutor::run_op(size_t index, const Batch& part, const PartRows& rows, Submission& submission) {
   const program::Step& step = program_.steps[index];
-  if (std::holds_alternative<program::Logits>(step.op) && rows.n_logits == 0) return {};
   if (!obstacles_[index].empty()) {
+    if (std::holds_alternative<program::Logits>(step.op) && rows.n_logits == 0) return {};
     HC_TRY(flush(rows, submission));
     HC_TRY(submission.run());
     const Stopwatch stopwatch;

@@ -17,7 +17,6 @@ struct PartRows {
   uint32_t n = 0;
   Role role = Role::kPrompt;
   uint32_t n_positions = 0;  // largest position + 1
-  uint32_t n_sequences = 0;
   /// Neighbouring rows of one sequence: [first_row, first_row + n_rows), ascending positions.
   struct Run {
     uint32_t first_row = 0, n_rows = 0, first_position = 0;

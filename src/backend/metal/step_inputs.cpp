@@ -50,7 +50,6 @@ Result<std::vector<StepInputs::Part>> StepInputs::take_in(const Batch& batch, ui
     Part& part = parts.emplace_back();
     PartRows& rows = part.rows;
     rows.role = batch.rows[first].role;
-    std::vector<uint32_t> sequences;
     const uint64_t first_logit = n_logits;
     for (; end < n_rows && batch.rows[end].role == rows.role; ++end) {
       const Row& r = batch.rows[end];
@@ -66,10 +65,8 @@ Result<std::vector<StepInputs::Part>> StepInputs::take_in(const Batch& batch, ui
         ++rows.runs.back().n_rows;
       else
         rows.runs.push_back({end - first, 1, r.position});
-      if (std::find(sequences.begin(), sequences.end(), r.sequence) == sequences.end()) sequences.push_back(r.sequence);
     }
     rows.n = end - first;
-    rows.n_sequences = uint32_t(sequences.size());
     rows.n_logits = uint32_t(n_logits - first_logit);
     rows.tokens = words(array_at(kTokens) + first, rows.n);
     rows.positions = words(array_at(kPositions) + first, rows.n);
