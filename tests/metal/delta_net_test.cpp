@@ -1,7 +1,6 @@
 // The gated delta rule on the software device against `reference`: every case of op_cases.h, in steps, chunks and
 // again.
 #include "op_harness.h"
-#include "support/op_cases.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,38 +11,14 @@ namespace honeycrisp::backend::metal::testing {
 namespace {
 
 using program::DeltaNet;
-using test_support::op_cases;
-using test_support::OpCase;
-using test_support::Random;
-using test_support::TinyProgram;
 
-std::vector<const OpCase*> cases() {
-  std::vector<const OpCase*> all;
-  for (const OpCase& c : op_cases())
-    if (c.name.starts_with("delta_net")) all.push_back(&c);
-  return all;
-}
-
-/// The case's program and the last op of its kind (where there are two, the state's offset counts).
-struct Recurrence {
-  TinyProgram tiny;
-  const DeltaNet* op = nullptr;
-  explicit Recurrence(const OpCase& c) : tiny(c.build()) {
-    for (const program::Step& step : tiny.program.steps)
-      if (const auto* d = std::get_if<DeltaNet>(&step.op)) op = d;
-  }
+struct Recurrence : OpOfCase<DeltaNet> {
+  using OpOfCase::OpOfCase;
 
   Buffers inputs(const std::vector<Row>& rows) const {
-    Buffers b;
-    for (const program::Buffer& buffer : tiny.program.buffers) {
-      b.emplace_back();
-      for (const Row& r : rows) {
-        Random random(r.position * 3 + r.sequence + 1 + 1000 * b.size());
-        const auto row = random.floats(buffer.width, -2, 2);
-        b.back().insert(b.back().end(), row.begin(), row.end());
-      }
-    }
-    return b;
+    std::vector<uint64_t> seeds;
+    for (const Row& r : rows) seeds.push_back(r.position * 3 + r.sequence + 1);
+    return random_rows(tiny.program, seeds);
   }
 };
 
@@ -79,7 +54,7 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 
 class MetalDeltaNet : public ::testing::TestWithParam<size_t> {
  protected:
-  const Recurrence recurrence{*cases()[GetParam()]};
+  const Recurrence recurrence{*cases_of("delta_net")[GetParam()]};
 };
 
 TEST_P(MetalDeltaNet, near_the_reference_and_the_same_bits_in_any_grouping) {
@@ -119,8 +94,8 @@ TEST_P(MetalDeltaNet, nothing_is_reported) {
   EXPECT_EQ(device.reports(), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MetalDeltaNet, ::testing::Range(size_t{0}, cases().size()),
-                         [](const auto& p) { return cases()[p.param]->name.substr(10); });
+INSTANTIATE_TEST_SUITE_P(All, MetalDeltaNet, ::testing::Range(size_t{0}, cases_of("delta_net").size()),
+                         [](const auto& p) { return cases_of("delta_net")[p.param]->name.substr(10); });
 
 }  // namespace
 }  // namespace honeycrisp::backend::metal::testing

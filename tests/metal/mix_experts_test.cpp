@@ -1,49 +1,25 @@
 // Mixtures of experts on the software device against `reference`: every case of op_cases.h, in both roles, alone and
 // together.
 #include "op_harness.h"
-#include "support/op_cases.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <numeric>
 
 namespace honeycrisp::backend::metal::testing {
 namespace {
 
 using program::MixExperts;
-using test_support::op_cases;
-using test_support::OpCase;
-using test_support::Random;
-using test_support::TinyProgram;
 
-std::vector<const OpCase*> cases() {
-  std::vector<const OpCase*> all;
-  for (const OpCase& c : op_cases())
-    if (c.name.starts_with("mix_experts")) all.push_back(&c);
-  return all;
-}
-
-/// The case's program and the one op of it that is meant.
-struct Mixture {
-  TinyProgram tiny;
-  const MixExperts* op = nullptr;
-  explicit Mixture(const OpCase& c) : tiny(c.build()) {
-    for (const program::Step& step : tiny.program.steps)
-      if (const auto* m = std::get_if<MixExperts>(&step.op)) op = m;
-  }
+struct Mixture : OpOfCase<MixExperts> {
+  using OpOfCase::OpOfCase;
 
   Buffers inputs(uint32_t first_row, uint32_t n) const {
-    Buffers b;
-    for (const program::Buffer& buffer : tiny.program.buffers) {
-      b.emplace_back();
-      for (uint32_t r = 0; r < n; ++r) {
-        Random random(first_row + r + 1000 * b.size());
-        const auto row = random.floats(buffer.width, -2, 2);
-        b.back().insert(b.back().end(), row.begin(), row.end());
-      }
-    }
-    return b;
+    std::vector<uint64_t> seeds(n);
+    std::iota(seeds.begin(), seeds.end(), first_row);
+    return random_rows(tiny.program, seeds);
   }
 };
 
@@ -76,7 +52,7 @@ constexpr uint32_t kRows = 19;  // more than a tile of pairs of one expert
 
 class MetalMixExperts : public ::testing::TestWithParam<size_t> {
  protected:
-  const Mixture mixture{*cases()[GetParam()]};
+  const Mixture mixture{*cases_of("mix_experts")[GetParam()]};
   void SetUp() override {
     if (const std::string why = obstacle(mixture.tiny.program, *mixture.op); !why.empty()) {
       EXPECT_NE(why.find("no kernel for"), std::string::npos) << why;
@@ -124,11 +100,11 @@ TEST_P(MetalMixExperts, nothing_is_reported) {
   EXPECT_EQ(device.reports(), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MetalMixExperts, ::testing::Range(size_t{0}, cases().size()),
-                         [](const auto& p) { return cases()[p.param]->name.substr(12); });
+INSTANTIATE_TEST_SUITE_P(All, MetalMixExperts, ::testing::Range(size_t{0}, cases_of("mix_experts").size()),
+                         [](const auto& p) { return cases_of("mix_experts")[p.param]->name.substr(12); });
 
 TEST(MetalMixExpertsChoice, ties_go_to_the_lowest_index) {
-  Mixture m(*cases()[2]);  // of five experts
+  Mixture m(*cases_of("mix_experts")[2]);  // of five experts
   MixExperts op = *m.op;
   op.router.top_k = 3;
   auto& router = m.tiny.program.weights[op.router.matrix.weight];

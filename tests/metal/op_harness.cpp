@@ -1,14 +1,33 @@
 #include "op_harness.h"
 
 #include "backend/reference/ops.h"
+#include "backend/rope_table.h"
 #include "base/check.h"
-#include "base/checked.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 namespace honeycrisp::backend::metal::testing {
+
+std::vector<const test_support::OpCase*> cases_of(std::string_view prefix) {
+  std::vector<const test_support::OpCase*> all;
+  for (const test_support::OpCase& c : test_support::op_cases())
+    if (c.name.starts_with(prefix)) all.push_back(&c);
+  return all;
+}
+
+Buffers random_rows(const program::Program& program, std::span<const uint64_t> seeds) {
+  Buffers b;
+  for (const program::Buffer& buffer : program.buffers) {
+    b.emplace_back();
+    for (const uint64_t seed : seeds) {
+      test_support::Random random(seed + 1000 * b.size());
+      const auto row = random.floats(buffer.width, -2, 2);
+      b.back().insert(b.back().end(), row.begin(), row.end());
+    }
+  }
+  return b;
+}
 
 ReferenceOps::ReferenceOps(const program::Program& program, CacheType type, uint32_t n_pages, uint32_t n_states)
     : program_(program), kv_(program, type), states_(program) {
@@ -36,47 +55,23 @@ DeviceOps::DeviceOps(const program::Program& program, CacheType type, const soft
 DeviceOps::DeviceOps(const program::Program& program, CacheType type, std::shared_ptr<soft::Device> device,
                      SoftAdapter::Libraries libraries, uint32_t n_pages, uint32_t n_states, uint32_t n_positions)
     : program_(program),
-      type_(type),
       device_([&] {
         for (auto& library : project_kernels(*device)) libraries.push_back(std::move(library));
         return std::make_unique<SoftAdapter>(device, std::move(libraries));
       }()),
-      pipelines_(*device_) {
-  for (const program::CachePool& p : program.pools) {
-    Pool pool;
-    const auto section = [&](uint32_t dim) {
-      return round_up<uint64_t>(cache_bytes(type, uint64_t{dim} * program::kPagePositions), 16);
-    };
-    pool.value_offset = section(p.key_dim);
-    pool.head_bytes = pool.value_offset + section(p.value_dim);
-    pool.layer_bytes = p.n_kv_heads * pool.head_bytes;
-    pool.page_bytes = p.n_layers * pool.layer_bytes;
-    pool.pages = scratch(n_pages * pool.page_bytes).value();
-    pools_.push_back(pool);
-  }
-  for (const program::StateLayer& layer : program.states) {
-    state_offsets_.push_back(state_bytes_);
-    state_bytes_ += layer.floats() * sizeof(float);
-  }
-  if (state_bytes_ * n_states != 0) states_ = scratch(state_bytes_ * n_states).value();
+      pipelines_(*device_),
+      cache_(*device_, program, type) {
+  for (uint32_t pool = 0; pool < program.pools.size(); ++pool) HC_CHECK(cache_.reserve(pool, n_pages).has_value());
+  HC_CHECK(cache_.reserve_states(n_states).has_value());
   for (const program::Weight& w : program.weights) weights_.push_back(copy(w.data, w.bytes));
   for (const program::Vector& v : program.vectors) vectors_.push_back(copy(v.values));
-  for (const program::Rope& rope : program.ropes) {
-    std::vector<float> table;
-    for (uint32_t position = 0; position < n_positions; ++position)
-      for (const double frequency : rope.inverse_frequency) {
-        table.push_back(float(rope.magnitude * std::cos(position * frequency)));
-        table.push_back(float(rope.magnitude * std::sin(position * frequency)));
-      }
-    ropes_.push_back(copy(table));
-  }
+  for (const program::Rope& rope : program.ropes) ropes_.push_back(copy(make_rope_table(rope, n_positions)));
 }
 
 PartRows DeviceOps::part_of(const Batch& batch) const {
   PartRows part;
   part.n = uint32_t(batch.rows.size());
   part.role = batch.rows[0].role;
-  part.n_sequences = uint32_t(batch.sequences.size());
   std::vector<int32_t> tokens;
   std::vector<uint32_t> positions, starts, tables, states;
   std::vector<std::vector<uint32_t>> sequence_starts;
@@ -147,13 +142,8 @@ WeightView DeviceOps::weight(const program::Matrix& m) const {
 }
 View DeviceOps::vector(program::VectorId id) const { return vectors_[id]; }
 View DeviceOps::rope(program::RopeId id) const { return ropes_[id]; }
-CacheView DeviceOps::cache(program::CacheId id) const {
-  const program::CacheLayer& layer = program_.caches[id];
-  const Pool& pool = pools_[layer.pool];
-  return {pool.pages,      pool.page_bytes,   layer.layer_in_pool * pool.layer_bytes,
-          pool.head_bytes, pool.value_offset, type_};
-}
-StateView DeviceOps::state(program::StateId id) const { return {states_, state_bytes_, state_offsets_[id]}; }
+CacheView DeviceOps::cache(program::CacheId id) const { return cache_.view(program_.caches[id]); }
+StateView DeviceOps::state(program::StateId id) const { return cache_.state(id); }
 Result<View> DeviceOps::scratch(uint64_t bytes) {
   HC_ASSIGN(auto buffer, device_->allocate(bytes, "scratch"));
   memory_.push_back(buffer);

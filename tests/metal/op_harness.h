@@ -3,20 +3,40 @@
 #pragma once
 
 #include "backend/backend.h"
+#include "backend/metal/kv_cache.h"
 #include "backend/metal/op_encoder.h"
 #include "backend/reference/kv_store.h"
 #include "backend/reference/state_store.h"
 #include "soft_adapter.h"
+#include "support/op_cases.h"
 
-#include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace honeycrisp::backend::metal::testing {
 
 /// Values of all buffers of a program, [buffers][rows · width].
 using Buffers = std::vector<std::vector<float>>;
+
+/// The cases of op_cases.h whose names begin so.
+std::vector<const test_support::OpCase*> cases_of(std::string_view prefix);
+
+/// Rows of every buffer, each from the seed that stands for it.
+Buffers random_rows(const program::Program& program, std::span<const uint64_t> seeds);
+
+/// A case's program and the last op of the kind in it (where there are two, the second's offsets count).
+template <class Op>
+struct OpOfCase {
+  test_support::TinyProgram tiny;
+  const Op* op = nullptr;
+  explicit OpOfCase(const test_support::OpCase& c) : tiny(c.build()) {
+    for (const program::Step& step : tiny.program.steps)
+      if (const auto* found = std::get_if<Op>(&step.op)) op = found;
+  }
+};
 
 /// A cache and states of `reference`.
 class ReferenceOps {
@@ -61,17 +81,9 @@ class DeviceOps final : public Places {
   PartRows part_of(const Batch& batch) const;
 
   const program::Program& program_;
-  const CacheType type_;
   const std::unique_ptr<SoftAdapter> device_;
   Pipelines pipelines_;
-  struct Pool {
-    View pages;
-    uint64_t page_bytes = 0, layer_bytes = 0, head_bytes = 0, value_offset = 0;
-  };
-  std::vector<Pool> pools_;
-  View states_;
-  uint64_t state_bytes_ = 0;
-  std::vector<uint64_t> state_offsets_;
+  KvCache cache_;
   std::vector<View> weights_, vectors_, ropes_;
   std::vector<View> buffers_;                            // of the running step
   mutable std::vector<std::shared_ptr<Buffer>> memory_;  // all that lives as long as this
