@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr uint32_t kCount = 96;
 
@@ -252,6 +253,7 @@ TEST(KernelText, of_every_file_has_no_quoted_include_left_and_each_included_file
     const std::string_view name = file.path.substr(file.path.rfind('/') + 1);
     const auto text = kernel_text(name.substr(0, name.size() - 6));
     ASSERT_TRUE(text) << text.error().message;
+    EXPECT_THAT(*text, StartsWith("#pragma METAL fp contract(off)\n#pragma clang fp contract(off)\n#line 1 "));
     EXPECT_THAT(*text, Not(HasSubstr("#include \"")));
     EXPECT_THAT(*text, Not(HasSubstr("#pragma once")));
     for (const EmbeddedFile& other : embedded_files()) {
@@ -270,6 +272,7 @@ TEST(KernelText, keeps_names_and_lines_and_tells_what_is_not_embedded) {
                          EmbeddedFile{"b/h.h", "#pragma once\nh\n"},
                          EmbeddedFile{"a/l.metal", "\n#include \"gone.h\"\n"}};
   EXPECT_EQ(kernel_text("k", files).value(),
+            "#pragma METAL fp contract(off)\n#pragma clang fp contract(off)\n"
             "#line 1 \"a/k.metal\"\none\n#line 1 \"b/h.h\"\n\nh\n#line 3 \"a/k.metal\"\n#line 4 \"a/k.metal\"\nfour\n");
   EXPECT_EQ(kernel_text("l", files).error().message, "a/l.metal:2 includes a/gone.h, which this build does not embed");
 }

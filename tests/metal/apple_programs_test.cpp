@@ -58,7 +58,7 @@ class ApplePrograms : public ::testing::Test {
       const uint32_t n = check ? std::min(n_tokens, 12u) : n_tokens;
       soft = backend::metal::soft::Device::create({.check = check, .seed = check ? 3u : 0u}).value();
       backend::metal::framework::set_system(
-          {.device = soft, .libraries = {soft->open_library("backend_kernels").value()}});
+          {.device = soft, .libraries = {soft->open_library("backend_kernels").value()}, .wraps_heap = wraps_heap});
       const Run apple = run(backend::metal::system_device(), program, type, n);
       EXPECT_EQ(backend::metal::framework::live_objects(), 0) << "the executor had the only device";
       const Run expected = run(backend::metal::soft_device({.check = check}), program, type, n);
@@ -72,6 +72,7 @@ class ApplePrograms : public ::testing::Test {
   }
 
   std::shared_ptr<backend::metal::soft::Device> soft;
+  bool wraps_heap = false;
 };
 
 TEST_F(ApplePrograms, single_operations_have_the_bits_of_the_software_device) {
@@ -111,6 +112,7 @@ TEST_P(AppleOps, have_the_bits_of_the_software_device) {
   const auto c = std::find_if(op_cases().begin(), op_cases().end(), [&](const OpCase& o) { return o.name == name; });
   ASSERT_NE(c, op_cases().end());
   const TinyProgram t = c->build();
+  wraps_heap = true;
   expect_same(t.program, CacheType::kF16, c->positions, name == "residual_over_its_input");
 }
 
@@ -131,6 +133,14 @@ TEST_P(AppleFamilies, have_the_bits_of_the_software_device) {
   auto model = model::load(*file);
   ASSERT_TRUE(model.has_value()) << model.error().message;
   expect_same(model->program, CacheType::kF32, 70, false);  // two pages
+}
+
+TEST_F(ApplePrograms, weights_read_into_memory_are_wrapped_as_mapped_ones_are) {
+  auto file = gguf::File::open(test_support::golden_path("llama", ".gguf"), {.mmap = false});
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  auto model = model::load(*file);
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  expect_same(model->program, CacheType::kF16, 12, false);
 }
 
 INSTANTIATE_TEST_SUITE_P(Some, AppleFamilies, ::testing::Values("llama", "gemma3", "qwen35moe"),

@@ -11,6 +11,7 @@ struct System {
   std::vector<std::shared_ptr<const soft::Library>> libraries;
   bool apple7 = true;
   uint64_t most_buffer_bytes = uint64_t{1} << 32;
+  bool wraps_heap = false;  // which Apple's does not: for tests whose weights lie in vectors
 };
 /// What MTLCreateSystemDefaultDevice() gives from now on.
 void set_system(System);

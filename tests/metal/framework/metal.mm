@@ -4,7 +4,10 @@
 #import <Metal/Metal.h>
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <fstream>
 #include <set>
+#include <string>
 
 namespace soft = honeycrisp::backend::metal::soft;
 namespace framework = honeycrisp::backend::metal::framework;
@@ -26,12 +29,18 @@ static NSError* error_of(const std::string& text) {
   return [[NSError alloc] initWithText:[NSString stringWithCString:text.c_str() encoding:NSUTF8StringEncoding] code:1];
 }
 
+/// As Apple's methods may at any time; without a pool the runtime ends the process.
+static void autorelease_something() { __autoreleasing id something [[maybe_unused]] = [NSObject new]; }
+
 @interface LookalikeBuffer : NSObject <MTLBuffer>
 @end
 @implementation LookalikeBuffer {
  @public
   std::shared_ptr<soft::Buffer> buffer;
   NSString* label_;
+}
+- (void)dealloc {
+  autorelease_something();
 }
 - (NSUInteger)length {
   return buffer->length();
@@ -105,6 +114,9 @@ static NSError* error_of(const std::string& text) {
  @public
   std::shared_ptr<const soft::Pipeline> pipeline;
 }
+- (void)dealloc {
+  autorelease_something();
+}
 - (NSUInteger)maxTotalThreadsPerThreadgroup {
   return soft::kMaxThreads;
 }
@@ -139,7 +151,11 @@ static NSError* error_of(const std::string& text) {
   if (scope & MTLBarrierScopeBuffers) encoder->memory_barrier();
 }
 - (void)endEncoding {
+  autorelease_something();
   encoder->end();
+}
+- (void)dealloc {
+  autorelease_something();
 }
 @end
 
@@ -151,6 +167,9 @@ static NSError* error_of(const std::string& text) {
   NSString* label_;
 }
 @synthesize label = label_;
+- (void)dealloc {
+  autorelease_something();
+}
 - (MTLCommandBufferStatus)status {
   switch (commands->status()) {
     case soft::Status::kEncoding: return MTLCommandBufferStatusNotEnqueued;
@@ -190,6 +209,9 @@ static NSError* error_of(const std::string& text) {
   framework::System system;
   id<MTLResidencySet> residency;
 }
+- (void)dealloc {
+  autorelease_something();
+}
 - (id<MTLCommandBuffer>)commandBuffer {
   LookalikeCommandBuffer* made = [LookalikeCommandBuffer new];
   made->commands = system.device->new_command_buffer();
@@ -205,6 +227,9 @@ static NSError* error_of(const std::string& text) {
 @implementation LookalikeResidencySet {
   std::set<void*> next_, now_;
   std::set<void*> resident_;
+}
+- (void)dealloc {
+  autorelease_something();
 }
 - (void)settle {
   resident += long(now_.size()) - long(resident_.size());
@@ -227,6 +252,18 @@ static NSError* error_of(const std::string& text) {
   [self settle];
 }
 @end
+
+/// Whether no page is the heap's: Apple wraps memory of mmap or vm_allocate alone.
+static bool is_not_heap(const void* memory, NSUInteger length) {
+  const auto begin = reinterpret_cast<uintptr_t>(memory), end = begin + length;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t from = 0, to = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx", &from, &to) == 2 && from < end && begin < to && line.ends_with("[heap]"))
+      return false;
+  }
+  return true;
+}
 
 @interface LookalikeDevice : NSObject <MTLDevice>
 @end
@@ -262,6 +299,7 @@ static NSError* error_of(const std::string& text) {
                                    length:(NSUInteger)length
                                   options:(MTLResourceOptions)options
                               deallocator:(void (^)(void*, NSUInteger))deallocator {
+  if (!system.wraps_heap && !is_not_heap(memory, length)) return nil;
   auto made = system.device->wrap_memory(memory, length, [=] { deallocator(memory, length); });
   if (!made) return nil;
   LookalikeBuffer* buffer = [LookalikeBuffer new];
@@ -273,6 +311,10 @@ static NSError* error_of(const std::string& text) {
                                  error:(NSError* __autoreleasing*)error {
   if (options.mathMode != MTLMathModeSafe || options.fastMathEnabled) {
     *error = error_of("the software device has no fast math");
+    return nil;
+  }
+  if (!std::string_view(source.UTF8String).starts_with("#pragma METAL fp contract(off)\n")) {
+    *error = error_of("the source leaves contraction to the compiler, and the software device does not contract");
     return nil;
   }
   if (std::string_view(source.UTF8String).find("#include \"") != std::string_view::npos) {

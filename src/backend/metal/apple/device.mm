@@ -3,7 +3,8 @@
 // file against a look-alike framework over the software device (tests/metal/framework). It has not run on Apple
 // hardware.
 //
-// Every method that makes Objective-C objects has an autorelease pool of its own: callers are C++ threads without one.
+// Every method that makes Objective-C objects and every destructor that lets go of them has an autorelease pool of its
+// own: callers are C++ threads without one. Encoding makes none.
 #include "backend/metal/apple/device.h"
 
 #include "backend/metal/apple/kernel_text.h"
@@ -60,7 +61,12 @@ class Residency {
   }
   ~Residency() {
 #if HC_SDK_OF_MACOS_15
-    if (@available(macOS 15, *)) [set_ endResidency];
+    if (@available(macOS 15, *)) {
+      @autoreleasepool {
+        [set_ endResidency];
+        set_ = nil;
+      }
+    }
 #endif
   }
   void add(id<MTLBuffer> buffer) {
@@ -132,6 +138,11 @@ class AppleBuffer final : public Buffer {
 class ApplePipeline final : public Pipeline {
  public:
   ApplePipeline(id<MTLComputePipelineState> state, std::string name) : state_(state), name_(std::move(name)) {}
+  ~ApplePipeline() override {
+    @autoreleasepool {
+      state_ = nil;
+    }
+  }
   uint32_t most_threads() const override { return uint32_t(state_.maxTotalThreadsPerThreadgroup); }
   std::string_view name() const override { return name_; }
   id<MTLComputePipelineState> get() const { return state_; }
@@ -144,8 +155,6 @@ class ApplePipeline final : public Pipeline {
 class AppleEncoder final : public Encoder {
  public:
   explicit AppleEncoder(id<MTLComputeCommandEncoder> encoder) : encoder_(encoder) {}
-  // Metal asserts that no encoder goes away unended.
-  ~AppleEncoder() override { end(); }
 
   void set_pipeline(const Pipeline& pipeline) override {
     [encoder_ setComputePipelineState:static_cast<const ApplePipeline&>(pipeline).get()];
@@ -163,6 +172,7 @@ class AppleEncoder final : public Encoder {
     [encoder_ dispatchThreadgroups:size_of(threadgroups) threadsPerThreadgroup:size_of(threads)];
   }
   void barrier() override { [encoder_ memoryBarrierWithScope:MTLBarrierScopeBuffers]; }
+  /// Before its end: Metal asserts that no encoder goes away unended.
   void end() {
     [encoder_ endEncoding];
     encoder_ = nil;
@@ -177,6 +187,14 @@ class AppleCommandBuffer final : public CommandBuffer {
   AppleCommandBuffer(id<MTLCommandBuffer> commands, id<MTLComputeCommandEncoder> encoder, std::string label,
                      std::shared_ptr<Residency> residency)
       : commands_(commands), encoder_(encoder), label_(std::move(label)), residency_(std::move(residency)) {}
+
+  // What the members' ends autorelease needs a pool; their own destructors run after this one's.
+  ~AppleCommandBuffer() override {
+    @autoreleasepool {
+      encoder_.end();
+      commands_ = nil;
+    }
+  }
 
   Encoder& encoder() override { return encoder_; }
   void commit() override {
@@ -222,6 +240,13 @@ class AppleDevice final : public Device {
  public:
   AppleDevice(id<MTLDevice> device, id<MTLCommandQueue> queue)
       : device_(device), queue_(queue), residency_(std::make_shared<Residency>(device, queue)) {}
+  ~AppleDevice() override {
+    @autoreleasepool {
+      libraries_.clear();
+      queue_ = nil;
+      device_ = nil;
+    }
+  }
 
   std::string describe() const override {
     @autoreleasepool {
@@ -342,7 +367,7 @@ class AppleDevice final : public Device {
     return library;
   }
 
-  /// Nothing reordered, NaN and infinities kept.
+  /// Nothing reordered, NaN and infinities kept. Contraction has no option: kernel_text() forbids it.
   static void set_exact(MTLCompileOptions* options) {
 #if HC_SDK_OF_MACOS_15
     if (@available(macOS 15, *)) {

@@ -7,9 +7,13 @@
 namespace honeycrisp::backend::metal {
 namespace {
 
+// A product and a sum stay two roundings unless the kernel says fma: the safe math mode alone leaves the compiler that
+// choice. The first spelling is Metal's; compilers that do not know it pass over it, and clang's says the same.
+constexpr std::string_view kExact = "#pragma METAL fp contract(off)\n#pragma clang fp contract(off)\n";
+
 class Flattener {
  public:
-  explicit Flattener(std::span<const EmbeddedFile> files) : files_(files) {}
+  explicit Flattener(std::span<const EmbeddedFile> files) : files_(files), text_(kExact) {}
 
   Result<void> append(const EmbeddedFile& file) {
     seen_.insert(file.path);

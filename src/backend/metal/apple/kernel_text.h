@@ -18,9 +18,9 @@ struct EmbeddedFile {
 /// What the build embedded (cmake/embed_kernels.cmake).
 std::span<const EmbeddedFile> embedded_files();
 
-/// The whole text of the file `stem`.metal: each quoted include is replaced by the file's text where it is met first,
-/// whatever the conditions around it, and by nothing afterwards. #line directives keep the names and lines of the
-/// files, for the compiler's messages.
+/// The whole text of the file `stem`.metal, after what forbids contraction: each quoted include is replaced by the
+/// file's text where it is met first, whatever the conditions around it, and by nothing afterwards. #line directives
+/// keep the names and lines of the files, for the compiler's messages.
 Result<std::string> kernel_text(std::string_view stem, std::span<const EmbeddedFile> files = embedded_files());
 
 }  // namespace honeycrisp::backend::metal
