@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <new>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -54,10 +53,12 @@ Result<MappedFile> MappedFile::open(const std::string& path, Mode mode) {
     result.mapped_ = true;
     return result;
   }
-  auto* buffer = static_cast<std::byte*>(::operator new(result.size_, std::align_val_t{64}, std::nothrow));
-  if (buffer == nullptr)
+  // Pages of its own and not of the heap: Metal wraps nothing else.
+  void* pages = ::mmap(nullptr, result.size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED)
     return fail(ErrorCode::kOutOfMemory, "{}: {} bytes of memory are not available", escape_for_display(path),
                 result.size_);
+  auto* buffer = static_cast<std::byte*>(pages);
   result.data_ = buffer;
   for (size_t done = 0; done < result.size_;) {
     const ssize_t n = ::pread(file.fd, buffer + done, result.size_ - done, off_t(done));
@@ -80,11 +81,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (data_ == nullptr) return;
-  if (mapped_)
-    ::munmap(const_cast<std::byte*>(data_), size_);
-  else
-    ::operator delete(const_cast<std::byte*>(data_), std::align_val_t{64});
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 void MappedFile::release(size_t offset, size_t length) const {

@@ -16,6 +16,8 @@ class MappedFile {
   enum class Mode { kMap, kRead };
 
   /// Opens a regular file. kMap maps it (pages are read on demand and may be dropped); kRead copies it to memory.
+  /// Either way the bytes begin at a page, and the rest of the last one is the file's too: whole pages can be wrapped
+  /// for a GPU.
   static Result<MappedFile> open(const std::string& path, Mode mode = Mode::kMap);
 
   MappedFile() = default;

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 namespace honeycrisp {
 namespace {
@@ -34,6 +35,15 @@ TEST_P(MappedFileTest, holds_the_bytes_of_the_file) {
   EXPECT_EQ(text_of(*file), text);
   EXPECT_EQ(file->path(), path);
   EXPECT_EQ(file->mapped(), GetParam() == MappedFile::Mode::kMap);
+}
+
+TEST_P(MappedFileTest, whole_pages_belong_to_the_file) {
+  const auto page = size_t(::sysconf(_SC_PAGESIZE));
+  const auto file = MappedFile::open(folder_.write("odd", std::string(page + 1, 'o')), GetParam());
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(file->bytes().data()) % page, 0u);
+  const auto* last = file->bytes().data() + page;
+  EXPECT_TRUE(std::all_of(last + 1, last + page, [](std::byte b) { return b == std::byte{0}; }));
 }
 
 TEST_P(MappedFileTest, empty_file_has_no_bytes) {

@@ -30,7 +30,7 @@ struct Tensor {
   quant::Format format = quant::Format::kF32;
   uint32_t n_dims = 1;                                 // as declared, 0..4; a scalar has none
   std::array<uint64_t, kMaxDims> dims = {1, 1, 1, 1};  // innermost first: dims[0] is the row length (columns)
-  const std::byte* data = nullptr;                     // aligned to the file's alignment, or to 64 if that is less
+  const std::byte* data = nullptr;                     // aligned to the file's alignment, or to a page if that is less
   uint64_t bytes = 0;
   uint32_t shard = 0;
   uint64_t file_offset = 0;  // of data in its shard
