@@ -17,7 +17,7 @@ using program::Store;
 
 enum Pass : uint32_t { kPrepare, kMultiply, kFinish };
 
-constexpr size_t kSecondLevelCache = size_t{1} << 20;  // bytes that it keeps in any case
+constexpr size_t kSecondLevelCache = size_t{1} << 20;  // bytes: the least that cores with wide vectors have
 constexpr size_t kItemsPerThread = 12;  // at least, of the multiplying pass, before panels are taken together
 
 bool norms_outputs(const Project& op) {
@@ -47,7 +47,7 @@ class ProjectKernel final : public OpKernel {
         pairs_(std::holds_alternative<Gate>(op.ending) && !std::get<Gate>(op.ending).operand) {
     for (const MatrixKernel& m : matrices_) {
       width_ += m.rows();
-      n_panels_ += m.n_panels();
+      if (!pairs_ || n_panels_ == 0) n_panels_ += m.n_panels();
     }
   }
 
@@ -204,7 +204,8 @@ class ProjectKernel final : public OpKernel {
   bool finishes_;  // the ending needs whole output rows
   bool overwrites_input_;
   bool pairs_;                       // a gate of two matrices: one item is a panel of both
-  size_t width_ = 0, n_panels_ = 0;  // outputs and panels of all matrices
+  size_t width_ = 0;                 // outputs of all matrices
+  size_t n_panels_ = 0;              // of all matrices; of a pair's, that lie side by side in an item, of one
 };
 
 }  // namespace

@@ -259,8 +259,7 @@ static void widen(const ChunkPages& pages, uint32_t first, uint32_t last, uint32
 static void attend_widen(const ChunkPages& pages, uint32_t first, uint32_t last, uint32_t key_dim, uint32_t value_dim,
                          float* keys, float* values) {
   if (pages.element == KvElement::kF16) return widen<CacheF16>(pages, first, last, key_dim, value_dim, keys, values);
-  if (pages.element == KvElement::kQ8_0) return widen<CacheQ8_0>(pages, first, last, key_dim, value_dim, keys, values);
-  widen<CacheF32>(pages, first, last, key_dim, value_dim, keys, values);
+  widen<CacheQ8_0>(pages, first, last, key_dim, value_dim, keys, values);
 }
 
 static void attend_merge(float* state, const float* chunk, uint32_t value_dim) {
