@@ -203,9 +203,9 @@ class ProjectKernel final : public OpKernel {
   InputKernel input_;
   bool finishes_;  // the ending needs whole output rows
   bool overwrites_input_;
-  bool pairs_;                       // a gate of two matrices: one item is a panel of both
-  size_t width_ = 0;                 // outputs of all matrices
-  size_t n_panels_ = 0;              // of all matrices; of a pair's, that lie side by side in an item, of one
+  bool pairs_;           // a gate of two matrices: one item is a panel of both
+  size_t width_ = 0;     // outputs of all matrices
+  size_t n_panels_ = 0;  // of all matrices; of a pair's, that lie side by side in an item, of one
 };
 
 }  // namespace

@@ -229,8 +229,9 @@ struct Isa {
   /// Queries [n][key_dim] in the order in which attend_chunk() reads them.
   void (*attend_pack)(const float* queries, uint32_t n, uint32_t key_dim, float* out);
   void (*attend_chunk)(const AttendChunkArgs&);
-  /// Positions [first, last) of pages of f16 or q8_0, and what else lies in their tiles, as pages of f32: what attend_chunk() takes
-  /// from these has the same bits. keys [256 / 16][key_dim][16], values [256][value_dim rounded up to 16].
+  /// Positions [first, last) of pages of f16 or q8_0, and what else lies in their tiles, as pages of f32: what
+  /// attend_chunk() takes from these has the same bits. keys [256 / 16][key_dim][16], values [256][value_dim rounded up
+  /// to 16].
   void (*attend_widen)(const ChunkPages& pages, uint32_t first, uint32_t last, uint32_t key_dim, uint32_t value_dim,
                        float* keys, float* values);
   /// Adds a later chunk to `state`. Both [softmax_floats(value_dim)].
