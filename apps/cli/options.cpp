@@ -1,6 +1,7 @@
 #include "cli/options.h"
 
 #include "base/text_escape.h"
+#include "cli/models/paths.h"
 #include "cli/number.h"
 #include "cli/term/messages.h"
 #include "cli/term/progress.h"
@@ -72,6 +73,7 @@ Result<std::shared_ptr<Engine>> load_engine(const std::string& path, const Model
   engine.chunk = chunk;
   engine.mmap = !options.no_mmap;
   engine.max_sessions = sessions;
+  if (const auto folder = kernel_folder()) engine.kernel_folder = *folder;  // without one nothing is kept
   engine.progress = [&bar](uint64_t done, uint64_t total) { bar.update(done, total); };
   HC_ASSIGN(std::shared_ptr<Engine> loaded, Engine::load(path, engine));
   const ModelInfo& info = loaded->info();

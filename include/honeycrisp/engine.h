@@ -47,6 +47,9 @@ struct EngineOptions {
   /// append computes the rest again, with the same bits. They give way when memory is short. One takes
   /// ModelInfo::state_bytes.
   uint32_t state_checkpoints = 4;
+  /// Where compiled kernels are kept for later runs, on systems that compile them (Metal); empty: nowhere. The folder
+  /// is made when something is kept.
+  std::string kernel_folder;
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of weights taken in
 };
 

@@ -64,10 +64,11 @@ struct Batch {
 struct CompileOptions {
   CacheType cache_type = CacheType::kF16;
   Activations activations = Activations::k14Bit;
-  uint32_t threads = 0;                                         // 0: the backend's default
-  uint32_t max_rows = 512;                                      // most rows of a Batch
-  uint32_t max_positions = 0;                                   // context length
-  uint64_t memory_limit = 0;                                    // main memory for copies of weights; 0: not known
+  uint32_t threads = 0;        // 0: the backend's default
+  uint32_t max_rows = 512;     // most rows of a Batch
+  uint32_t max_positions = 0;  // context length
+  uint64_t memory_limit = 0;   // main memory for copies of weights; 0: not known
+  std::string kernel_folder;   // where compiled kernels are kept for later runs; empty: nowhere
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of weights taken in; may be empty
   /// Told of bytes of Weight::data that the executor has made its own copy of; may be empty.
   std::function<void(const std::byte* data, uint64_t bytes)> release_source;

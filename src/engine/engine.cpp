@@ -161,6 +161,7 @@ struct EngineFactory {
                                    .max_rows = options.chunk,
                                    .max_positions = context,
                                    .memory_limit = weight_memory(impl->parts.file, options),
+                                   .kernel_folder = options.kernel_folder,
                                    .progress = options.progress,
                                    .release_source = [file = impl->parts.file](const std::byte* data, uint64_t bytes) {
                                      file.release(data, bytes);

@@ -1,9 +1,13 @@
 // backend/metal/apple/device.mm, executed: its Objective-C++ against the look-alike framework, whose Metal is the
 // software device. What Apple's own framework does remains unseen.
+#include "backend/metal/apple/archive_file.h"
 #include "backend/metal/apple/device.h"
-#include "backend/metal/apple/kernel_text.h"
 #include "framework/framework.h"
+#include "support/temporary_folder.h"
+#include <honeycrisp/log.h>
 
+#include <filesystem>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <numeric>
@@ -14,6 +18,8 @@ namespace honeycrisp::backend::metal {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
 
@@ -243,6 +249,104 @@ TEST_F(AppleDevice, buffers_are_resident_from_the_next_commit_to_their_end) {
   EXPECT_EQ(framework::resident_allocations(), 2);
   y.reset();
   EXPECT_EQ(framework::resident_allocations(), 1);
+}
+
+class KeptPipelines : public AppleDevice {
+ public:
+  void TearDown() override {
+    set_log_handler({});
+    AppleDevice::TearDown();
+  }
+  /// As a process would that finds what earlier ones kept: how many of two pipelines it compiles.
+  long compiled_by_a_run() {
+    told.clear();
+    set_log_handler([this](LogLevel, const std::string& line) { told.push_back(line); });
+    make({.check = true});
+    const long before = framework::compiled_pipelines();
+    device->keep_pipelines_in(folder.path_of("a/cache"));
+    device->keep_pipelines_in(folder.path_of("a/cache"));  // another executor of the same device
+    const std::array constants{constant(0, false), constant(1, 2u)};
+    EXPECT_TRUE(device->pipeline("rms_norm", "add", {}));
+    device->store_pipelines();
+    EXPECT_TRUE(device->pipeline("q4_0_mat_vec", "q4_0_mat_vec", constants));
+    device->store_pipelines();
+    device->store_pipelines();
+    return framework::compiled_pipelines() - before;
+  }
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path_of("a/cache")))
+      names.push_back(entry.path());
+    return names;
+  }
+
+  test_support::TemporaryFolder folder;
+  std::vector<std::string> told;
+};
+
+TEST_F(KeptPipelines, are_compiled_once) {
+  EXPECT_EQ(compiled_by_a_run(), 2);
+  ASSERT_EQ(files().size(), 1u);
+  EXPECT_THAT(files().front(), MatchesRegex(".*/metal-[0-9a-f]+\\.archive"));
+  EXPECT_EQ(compiled_by_a_run(), 0);
+  EXPECT_THAT(told, IsEmpty());
+}
+
+TEST_F(KeptPipelines, of_other_constants_are_others) {
+  EXPECT_EQ(compiled_by_a_run(), 2);
+  const long before = framework::compiled_pipelines();
+  const std::array constants{constant(0, false), constant(1, 3u)};
+  EXPECT_TRUE(device->pipeline("q4_0_mat_vec", "q4_0_mat_vec", constants));
+  EXPECT_EQ(framework::compiled_pipelines() - before, 1);
+}
+
+TEST_F(KeptPipelines, damaged_or_of_another_gpu_are_compiled_again_and_that_is_told_once) {
+  for (const char* damage : {"", "cut", "look-alike archive\nanother\nend\n"}) {
+    compiled_by_a_run();
+    const std::string path = files().front();
+    std::ofstream(path) << damage;
+    EXPECT_EQ(compiled_by_a_run(), 2);
+    ASSERT_EQ(told.size(), 1u);
+    EXPECT_THAT(told.front(), StartsWith(path + ": the kept Metal pipelines cannot be used and are compiled again: "));
+    EXPECT_EQ(compiled_by_a_run(), 0) << "the good file took the place of the bad one";
+    EXPECT_EQ(files().size(), 1u);
+  }
+}
+
+TEST_F(KeptPipelines, that_cannot_be_written_are_done_without_and_that_is_told_once) {
+  folder.write("a", "a file where the folder would be");
+  EXPECT_EQ(compiled_by_a_run(), 2);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_THAT(told.front(), StartsWith("Metal pipelines are not kept: cannot create the folder "));
+}
+
+TEST(ArchiveFile, is_another_for_other_kernels_gpus_and_systems) {
+  const std::array kernels{EmbeddedFile{"a", "text"}};
+  const std::array changed{EmbeddedFile{"a", "tex"}, EmbeddedFile{"t", ""}};
+  const std::string path = ArchiveFile("f", "gpu", "15", kernels).path();
+  EXPECT_EQ(ArchiveFile("f", "gpu", "15", kernels).path(), path);
+  EXPECT_NE(ArchiveFile("f", "gpu", "16", kernels).path(), path);
+  EXPECT_NE(ArchiveFile("f", "gpu1", "5", kernels).path(), path);
+  EXPECT_NE(ArchiveFile("f", "gpu", "15", changed).path(), path);
+}
+
+TEST(ArchiveFile, is_as_it_was_when_writing_fails) {
+  const test_support::TemporaryFolder folder;
+  const ArchiveFile file(folder.path(), "gpu", "15");
+  const auto write = [](const char* text) {
+    return [text](const std::string& path) -> Result<void> {
+      std::ofstream(path) << text;
+      return *text == '!' ? Result<void>(fail(ErrorCode::kIo, "no room")) : Result<void>();
+    };
+  };
+  EXPECT_FALSE(file.exists());
+  ASSERT_TRUE(file.replace(write("old")));
+  EXPECT_TRUE(file.exists());
+  EXPECT_EQ(file.replace(write("!")).error().message, "no room");
+  std::string text;
+  std::getline(std::ifstream(file.path()) >> std::ws, text);
+  EXPECT_EQ(text, "old");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
 TEST(KernelText, of_every_file_has_no_quoted_include_left_and_each_included_file_once) {

@@ -47,6 +47,11 @@ Result<std::string> models_folder() {
   return cache + "/models";
 }
 
+Result<std::string> kernel_folder() {
+  HC_ASSIGN(const std::string cache, cache_folder());
+  return cache + "/kernels";
+}
+
 Result<std::string> state_folder() { return folder_under("XDG_STATE_HOME", ".local/state"); }
 
 Result<void> create_folders(const std::string& path) {

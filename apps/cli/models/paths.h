@@ -14,6 +14,8 @@ namespace honeycrisp::cli {
 Result<std::string> cache_folder();
 /// cache_folder()/models. Not created.
 Result<std::string> models_folder();
+/// cache_folder()/kernels: what was compiled for this machine's GPU. Not created.
+Result<std::string> kernel_folder();
 /// $XDG_STATE_HOME/honeycrisp, else ~/.local/state/honeycrisp: the chat history. Not created.
 Result<std::string> state_folder();
 

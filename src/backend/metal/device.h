@@ -102,6 +102,13 @@ class Device {
   virtual Result<std::shared_ptr<const Pipeline>> pipeline(std::string_view file, std::string_view kernel,
                                                            std::span<const Constant> constants) = 0;
   virtual Result<std::unique_ptr<CommandBuffer>> command_buffer(std::string label) = 0;
+
+  /// From now on pipelines are taken from what earlier runs kept in this folder, and store_pipelines() keeps those that
+  /// had to be compiled. What cannot be read or written is told once and done without. Nothing where nothing is
+  /// compiled.
+  virtual void keep_pipelines_in(const std::string& folder) { (void)folder; }
+  /// Quick if nothing was compiled since the last time.
+  virtual void store_pipelines() {}
 };
 
 }  // namespace honeycrisp::backend::metal

@@ -265,6 +265,7 @@ Result<void> MetalExecutor::step(const Batch& batch, std::span<float> logits) {
   HC_TRY(submission.run());
   if (!times_.empty()) ++n_timed_steps_;
   memory_->pool().take_all_back();
+  device_->store_pipelines();
   if (!logits.empty()) std::memcpy(logits.data(), inputs_.host_logits(), logits.size_bytes());
   return {};
 }

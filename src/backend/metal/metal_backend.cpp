@@ -26,6 +26,7 @@ class MetalBackend final : public Backend {
   Result<std::unique_ptr<Executor>> compile(const program::Program& program,
                                             const CompileOptions& options) const override {
     HC_ASSIGN(auto device, system_device());
+    if (!options.kernel_folder.empty()) device->keep_pipelines_in(options.kernel_folder);
     HC_ASSIGN(const DebugSwitches switches, debug_switches());
     return make_executor(std::move(device), program, options, switches);
   }

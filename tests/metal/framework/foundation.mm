@@ -58,6 +58,56 @@ struct ConstantString {
 }
 @end
 
+@implementation NSArray {
+  id* objects_;
+  NSUInteger count_;
+}
++ (instancetype)arrayWithObjects:(const id[])objects count:(NSUInteger)count {
+  NSArray* array = class_createInstance((Class)self, 0);
+  array->objects_ = static_cast<id*>(calloc(count, sizeof(id)));
+  for (array->count_ = 0; array->count_ < count; ++array->count_)
+    array->objects_[array->count_] = objc_retain(objects[array->count_]);
+  return objc_autorelease(array);
+}
+- (NSUInteger)count {
+  return count_;
+}
+- (id)objectAtIndexedSubscript:(NSUInteger)index {
+  return objects_[index];
+}
+- (void)dealloc {
+  for (NSUInteger i = 0; i < count_; ++i) objc_release(objects_[i]);
+  free(objects_);
+  [super dealloc];
+}
+@end
+
+@implementation NSURL {
+  NSString* path_;
+}
++ (NSURL*)fileURLWithPath:(NSString*)path {
+  NSURL* url = class_createInstance((Class)self, 0);
+  url->path_ = objc_retain(path);
+  return objc_autorelease(url);
+}
+- (NSString*)path {
+  return path_;
+}
+- (void)dealloc {
+  objc_release(path_);
+  [super dealloc];
+}
+@end
+
+@implementation NSProcessInfo
++ (NSProcessInfo*)processInfo {
+  return objc_autorelease([self new]);
+}
+- (NSString*)operatingSystemVersionString {
+  return @"Version 15.0 (Build look-alike)";
+}
+@end
+
 @interface NSError ()
 - (instancetype)initWithText:(NSString*)text code:(NSInteger)code;
 @end

@@ -18,6 +18,8 @@ void set_system(System);
 
 /// Objective-C objects that have not been deallocated; selectors that have no method end the process with a message.
 long live_objects();
+/// Pipelines that were compiled, not found in an archive, since the process began.
+long compiled_pipelines();
 /// Allocations in residency sets that took effect, over all sets.
 long resident_allocations();
 

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace soft = honeycrisp::backend::metal::soft;
 namespace framework = honeycrisp::backend::metal::framework;
@@ -17,10 +18,12 @@ framework::System& system_() {
   static framework::System system;
   return system;
 }
-std::atomic<long> resident;
+std::atomic<long> resident, compiled;
+constexpr char kGpu[] = "look-alike";
 }  // namespace
 void framework::set_system(System s) { system_() = std::move(s); }
 long framework::resident_allocations() { return resident; }
+long framework::compiled_pipelines() { return compiled; }
 
 @interface NSError ()
 - (instancetype)initWithText:(NSString*)text code:(NSInteger)code;
@@ -78,6 +81,7 @@ static void autorelease_something() { __autoreleasing id something [[maybe_unuse
 @implementation LookalikeFunction {
  @public
   std::shared_ptr<const soft::Pipeline> pipeline;
+  std::string name;  // with the constants: what an archive knows it by
 }
 @end
 
@@ -96,6 +100,11 @@ static void autorelease_something() { __autoreleasing id something [[maybe_unuse
     if (made) {
       LookalikeFunction* function = [LookalikeFunction new];
       function->pipeline = std::move(*made);
+      function->name = name.UTF8String;
+      for (const auto& [index, bytes] : values->values.values()) {
+        function->name += ' ' + std::to_string(index) + '=';
+        for (const unsigned char byte : bytes) function->name += std::to_string(byte) + '.';
+      }
       return function;
     }
     // "no such function" of one library says less than what another has against the constants
@@ -105,6 +114,44 @@ static void autorelease_something() { __autoreleasing id something [[maybe_unuse
   }
   *error = error_of(text);
   return nil;
+}
+@end
+
+@implementation MTLBinaryArchiveDescriptor
+@end
+@implementation MTLComputePipelineDescriptor
+@end
+
+/// A file of lines: a heading, the GPU, a function each, an end.
+@interface LookalikeArchive : NSObject <MTLBinaryArchive>
+@end
+@implementation LookalikeArchive {
+ @public
+  std::set<std::string> functions;
+}
+static constexpr char kArchiveBegins[] = "look-alike archive", kArchiveEnds[] = "end";
+- (NSError*)read:(NSString*)path {
+  std::ifstream file(path.UTF8String);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  if (lines.size() < 3 || lines[0] != kArchiveBegins || lines.back() != kArchiveEnds) return error_of("invalid file");
+  if (lines[1] != kGpu) return error_of("for another GPU");
+  functions.insert(lines.begin() + 2, lines.end() - 1);
+  return nil;
+}
+- (BOOL)addComputePipelineFunctionsWithDescriptor:(MTLComputePipelineDescriptor*)descriptor
+                                            error:(NSError* __autoreleasing*)error {
+  ++compiled;
+  functions.insert(((LookalikeFunction*)descriptor.computeFunction)->name);
+  return YES;
+}
+- (BOOL)serializeToURL:(NSURL*)url error:(NSError* __autoreleasing*)error {
+  std::ofstream file(url.path.UTF8String);
+  file << kArchiveBegins << '\n' << kGpu << '\n';
+  for (const std::string& function : functions) file << function << '\n';
+  file << kArchiveEnds << '\n' << std::flush;
+  if (!file && error) *error = error_of("cannot write");
+  return bool(file);
 }
 @end
 
@@ -272,7 +319,7 @@ static bool is_not_heap(const void* memory, NSUInteger length) {
   framework::System system;
 }
 - (NSString*)name {
-  return @"look-alike";
+  return [NSString stringWithCString:kGpu encoding:NSUTF8StringEncoding];
 }
 - (NSUInteger)maxBufferLength {
   return system.most_buffer_bytes;
@@ -325,10 +372,29 @@ static bool is_not_heap(const void* memory, NSUInteger length) {
   library->system = system;
   return library;
 }
-- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function
-                                                             error:(NSError* __autoreleasing*)error {
+- (id<MTLBinaryArchive>)newBinaryArchiveWithDescriptor:(MTLBinaryArchiveDescriptor*)descriptor
+                                                 error:(NSError* __autoreleasing*)error {
+  LookalikeArchive* archive = [LookalikeArchive new];
+  NSError* wrong = descriptor.url ? [archive read:descriptor.url.path] : nil;
+  if (wrong && error) *error = wrong;
+  return wrong ? nil : archive;
+}
+- (id<MTLComputePipelineState>)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor*)descriptor
+                                                             options:(MTLPipelineOption)options
+                                                          reflection:
+                                                              (MTLComputePipelineReflection* __autoreleasing*)reflection
+                                                               error:(NSError* __autoreleasing*)error {
+  LookalikeFunction* function = descriptor.computeFunction;
+  bool found = false;
+  for (NSUInteger i = 0; i < descriptor.binaryArchives.count; ++i)
+    found |= ((LookalikeArchive*)descriptor.binaryArchives[i])->functions.contains(function->name);
+  if (!found && (options & MTLPipelineOptionFailOnBinaryArchiveMiss)) {
+    if (error) *error = error_of("in none of the archives");
+    return nil;
+  }
+  if (!found) ++compiled;
   LookalikePipeline* state = [LookalikePipeline new];
-  state->pipeline = ((LookalikeFunction*)function)->pipeline;
+  state->pipeline = function->pipeline;
   return state;
 }
 - (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor*)descriptor

@@ -1,19 +1,23 @@
-// The Device of device.h over Apple's Metal framework: Objective-C++ with ARC. Owns the queue, the compiled libraries
-// and the residency set. Knows nothing of ops, and nothing of what compiled and ran it: on Linux the tests build this
-// file against a look-alike framework over the software device (tests/metal/framework). It has not run on Apple
-// hardware.
+// The Device of device.h over Apple's Metal framework: Objective-C++ with ARC. Owns the queue, the compiled libraries,
+// the archive of compiled pipelines and the residency set. Knows nothing of ops, and nothing of what compiled and ran
+// it: on Linux the tests build this file against a look-alike framework over the software device
+// (tests/metal/framework). It has not run on Apple hardware.
 //
 // Every method that makes Objective-C objects and every destructor that lets go of them has an autorelease pool of its
 // own: callers are C++ threads without one. Encoding makes none.
 #include "backend/metal/apple/device.h"
 
+#include "backend/metal/apple/archive_file.h"
 #include "backend/metal/apple/kernel_text.h"
 #include "base/check.h"
+#include "base/log.h"
+#include "base/text_escape.h"
 
 #import <Foundation/Foundation.h>
 #import <Metal/Metal.h>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <unistd.h>
 
 // Residency sets and math modes came with the SDK of macOS 15; the running system is asked as well.
@@ -110,6 +114,81 @@ class Residency {
   std::mutex mutex_;
   bool changed_ = false;
 #endif
+};
+
+/// Compiled pipelines that outlive the process: what Metal makes of a kernel's text for this GPU, in a file. The text
+/// itself is compiled in each run, which takes much less.
+class Archive {
+ public:
+  void open(id<MTLDevice> device, ArchiveFile file) {
+    std::lock_guard lock(mutex_);
+    if (file_ && file_->path() == file.path()) return;
+    file_ = std::move(file);
+    archive_ = nil;
+    unsaved_ = false;
+    MTLBinaryArchiveDescriptor* descriptor = [[MTLBinaryArchiveDescriptor alloc] init];
+    NSError* error = nil;
+    if (file_->exists()) {
+      descriptor.url = url_of(file_->path());
+      archive_ = [device newBinaryArchiveWithDescriptor:descriptor error:&error];
+      if (archive_) return;
+      log_warning("{}: the kept Metal pipelines cannot be used and are compiled again: {}",
+                  escape_for_display(file_->path()), text_of(error));
+      descriptor.url = nil;
+      error = nil;
+    }
+    archive_ = [device newBinaryArchiveWithDescriptor:descriptor error:&error];
+    if (!archive_) log_warning("Metal pipelines are not kept: {}", text_of(error));
+  }
+
+  /// From the archive, or compiled and put there.
+  id<MTLComputePipelineState> pipeline(id<MTLDevice> device, id<MTLFunction> function,
+                                       NSError* __autoreleasing* error) {
+    MTLComputePipelineDescriptor* descriptor = [[MTLComputePipelineDescriptor alloc] init];
+    descriptor.computeFunction = function;
+    std::lock_guard lock(mutex_);
+    if (archive_) {
+      descriptor.binaryArchives = @[ archive_ ];
+      id<MTLComputePipelineState> kept =
+          [device newComputePipelineStateWithDescriptor:descriptor
+                                                options:MTLPipelineOptionFailOnBinaryArchiveMiss
+                                             reflection:nil
+                                                  error:nil];
+      if (kept) return kept;
+      // Compiled by being added; the pipeline is then found in the archive, not compiled a second time.
+      if ([archive_ addComputePipelineFunctionsWithDescriptor:descriptor error:nil]) unsaved_ = true;
+    }
+    return [device newComputePipelineStateWithDescriptor:descriptor
+                                                 options:MTLPipelineOptionNone
+                                              reflection:nil
+                                                   error:error];
+  }
+
+  void close() {
+    std::lock_guard lock(mutex_);
+    archive_ = nil;
+  }
+  void store() {
+    std::lock_guard lock(mutex_);
+    if (!unsaved_) return;
+    unsaved_ = false;
+    const auto stored = file_->replace([&](const std::string& path) -> Result<void> {
+      NSError* error = nil;
+      if ([archive_ serializeToURL:url_of(path) error:&error]) return {};
+      return fail(ErrorCode::kIo, "{}: {}", escape_for_display(path), text_of(error));
+    });
+    if (stored) return;
+    log_warning("Metal pipelines are not kept: {}", stored.error().message);
+    archive_ = nil;  // nor tried again
+  }
+
+ private:
+  static NSURL* url_of(const std::string& path) { return [NSURL fileURLWithPath:text_of(path)]; }
+
+  std::mutex mutex_;
+  std::optional<ArchiveFile> file_;
+  id<MTLBinaryArchive> archive_ = nil;  // none: nothing is kept
+  bool unsaved_ = false;
 };
 
 class AppleBuffer final : public Buffer {
@@ -243,6 +322,7 @@ class AppleDevice final : public Device {
   ~AppleDevice() override {
     @autoreleasepool {
       libraries_.clear();
+      archive_.close();
       queue_ = nil;
       device_ = nil;
     }
@@ -313,7 +393,7 @@ class AppleDevice final : public Device {
                                                         error:&error];
       if (!function) return fail(ErrorCode::kInternal, "{}.metal: kernel {}: {}", file, name, text_of(error));
       error = nil;
-      id<MTLComputePipelineState> state = [device_ newComputePipelineStateWithFunction:function error:&error];
+      id<MTLComputePipelineState> state = archive_.pipeline(device_, function, &error);
       if (!state) return fail(ErrorCode::kInternal, "{}.metal: pipeline of {}: {}", file, name, text_of(error));
       if (state.threadExecutionWidth != kSimdWidth)
         return unsupported("{}.metal: pipeline of {}: simdgroups of {} threads, the kernels need {}", file, name,
@@ -330,6 +410,18 @@ class AppleDevice final : public Device {
       id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent];
       if (!encoder) return fail(ErrorCode::kInternal, "{}: Metal gives no compute encoder", label);
       return std::make_unique<AppleCommandBuffer>(commands, encoder, std::move(label), residency_);
+    }
+  }
+
+  void keep_pipelines_in(const std::string& folder) override {
+    @autoreleasepool {
+      archive_.open(device_, ArchiveFile(folder, device_.name.UTF8String,
+                                         NSProcessInfo.processInfo.operatingSystemVersionString.UTF8String));
+    }
+  }
+  void store_pipelines() override {
+    @autoreleasepool {
+      archive_.store();
     }
   }
 
@@ -384,6 +476,7 @@ class AppleDevice final : public Device {
   id<MTLDevice> device_;
   id<MTLCommandQueue> queue_;
   const std::shared_ptr<Residency> residency_;
+  Archive archive_;
   std::mutex mutex_;
   std::map<std::string, id<MTLLibrary>, std::less<>> libraries_;  // by file
 };

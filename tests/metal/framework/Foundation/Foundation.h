@@ -31,6 +31,19 @@ __attribute__((objc_root_class))
 + (instancetype)stringWithCString:(const char*)text encoding:(NSUInteger)encoding;
 @property(readonly) const char* UTF8String __attribute__((objc_returns_inner_pointer));
 @end
+@interface NSArray<ObjectType> : NSObject
++ (instancetype)arrayWithObjects:(const ObjectType[])objects count:(NSUInteger)count;
+@property(readonly) NSUInteger count;
+- (ObjectType)objectAtIndexedSubscript:(NSUInteger)index;
+@end
+@interface NSURL : NSObject
++ (NSURL*)fileURLWithPath:(NSString*)path;
+@property(readonly, copy) NSString* path;
+@end
+@interface NSProcessInfo : NSObject
+@property(class, readonly, strong) NSProcessInfo* processInfo;
+@property(readonly, copy) NSString* operatingSystemVersionString;
+@end
 @interface NSError : NSObject
 @property(readonly, copy) NSString* localizedDescription;
 @property(readonly) NSInteger code;

@@ -22,6 +22,10 @@ typedef enum MTLCommandBufferStatus : NSUInteger {
   MTLCommandBufferStatusError
 } MTLCommandBufferStatus;
 typedef enum MTLDataType : NSUInteger { MTLDataTypeFloat = 3, MTLDataTypeUInt = 33, MTLDataTypeBool = 53 } MTLDataType;
+typedef enum MTLPipelineOption : NSUInteger {
+  MTLPipelineOptionNone = 0,
+  MTLPipelineOptionFailOnBinaryArchiveMiss = 1 << 2
+} MTLPipelineOption;
 typedef enum MTLGPUFamily : NSInteger { MTLGPUFamilyApple7 = 1007 } MTLGPUFamily;
 typedef enum MTLMathMode : NSInteger { MTLMathModeSafe, MTLMathModeRelaxed, MTLMathModeFast } MTLMathMode;
 typedef enum MTLLanguageVersion : NSUInteger { MTLLanguageVersion3_1 = (3 << 16) + 1 } MTLLanguageVersion;
@@ -50,6 +54,20 @@ typedef enum MTLLanguageVersion : NSUInteger { MTLLanguageVersion3_1 = (3 << 16)
                         constantValues:(MTLFunctionConstantValues*)values
                                  error:(NSError* __autoreleasing*)error;
 @end
+@class MTLComputePipelineDescriptor;
+@interface MTLBinaryArchiveDescriptor : NSObject
+@property(nonatomic, copy) NSURL* url;
+@end
+@protocol MTLBinaryArchive <NSObject>
+- (BOOL)addComputePipelineFunctionsWithDescriptor:(MTLComputePipelineDescriptor*)descriptor
+                                            error:(NSError* __autoreleasing*)error;
+- (BOOL)serializeToURL:(NSURL*)url error:(NSError* __autoreleasing*)error;
+@end
+@interface MTLComputePipelineDescriptor : NSObject
+@property(nonatomic, strong) id<MTLFunction> computeFunction;
+@property(nonatomic, copy) NSArray<id<MTLBinaryArchive>>* binaryArchives;
+@end
+@class MTLComputePipelineReflection;
 @protocol MTLComputePipelineState <NSObject>
 @property(readonly) NSUInteger maxTotalThreadsPerThreadgroup;
 @property(readonly) NSUInteger threadExecutionWidth;
@@ -91,8 +109,13 @@ typedef enum MTLLanguageVersion : NSUInteger { MTLLanguageVersion3_1 = (3 << 16)
 - (id<MTLLibrary>)newLibraryWithSource:(NSString*)source
                                options:(MTLCompileOptions*)options
                                  error:(NSError* __autoreleasing*)error;
-- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function
-                                                             error:(NSError* __autoreleasing*)error;
+- (id<MTLBinaryArchive>)newBinaryArchiveWithDescriptor:(MTLBinaryArchiveDescriptor*)descriptor
+                                                 error:(NSError* __autoreleasing*)error;
+- (id<MTLComputePipelineState>)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor*)descriptor
+                                                             options:(MTLPipelineOption)options
+                                                          reflection:
+                                                              (MTLComputePipelineReflection* __autoreleasing*)reflection
+                                                               error:(NSError* __autoreleasing*)error;
 - (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor*)descriptor
                                                error:(NSError* __autoreleasing*)error;
 @end
