@@ -263,9 +263,11 @@ Rows Encoder::rows_of(const Slice& slice) const {
   return {memory_.as<float>(places_.buffers[slice.buffer]) + slice.column, places_.widths[slice.buffer]};
 }
 
-Result<void> Encoder::encode(const StepRows& rows, const std::vector<const float*>& ropes, float* logits,
-                             Stream stream) const {
-  for (const Step& step : program_.steps) {
+Result<void> Encoder::encode(const StepRows& rows, const std::vector<const float*>& ropes, float* logits, Stream stream,
+                             StepTimes* times) const {
+  if (times != nullptr) HC_TRY(times->mark(0, stream));
+  for (size_t i = 0; i < program_.steps.size(); ++i) {
+    const Step& step = program_.steps[i];
     Result<void> done;
     if (const auto* e = std::get_if<Embed>(&step.op)) done = run(*e, rows, stream);
     if (const auto* p = std::get_if<Project>(&step.op)) done = run(*p, step, rows, stream);
@@ -274,6 +276,7 @@ Result<void> Encoder::encode(const StepRows& rows, const std::vector<const float
     if (const auto* m = std::get_if<MixExperts>(&step.op)) done = run(*m, rows, stream);
     if (const auto* l = std::get_if<Logits>(&step.op)) done = run(*l, step, rows, logits, stream);
     if (!done) return fail(done.error().code, "{}: {}", step.label, done.error().message);
+    if (times != nullptr) HC_TRY(times->mark(i + 1, stream));
   }
   return {};
 }

@@ -9,6 +9,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/kv_cache.h"
 #include "backend/cuda/state_store.h"
+#include "backend/cuda/step_times.h"
 #include "backend/cuda/weights.h"
 
 #include <string>
@@ -93,8 +94,9 @@ class Encoder {
           StepMemory places, const Memory& memory);
 
   /// Issues all launches of a step. `ropes`: tables of each rope, device memory; `logits`: [rows that want
-  /// them][vocabulary].
-  Result<void> encode(const StepRows& rows, const std::vector<const float*>& ropes, float* logits, Stream stream) const;
+  /// them][vocabulary]; `times`: marks all steps, may be null.
+  Result<void> encode(const StepRows& rows, const std::vector<const float*>& ropes, float* logits, Stream stream,
+                      StepTimes* times = nullptr) const;
 
  private:
   Result<void> run(const program::Embed& op, const StepRows& rows, Stream stream) const;

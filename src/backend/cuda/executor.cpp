@@ -1,6 +1,7 @@
 #include "backend/cuda/executor.h"
 
 #include "backend/batch_check.h"
+#include "backend/cuda/ceilings.h"
 #include "backend/cuda/encoder.h"
 #include "backend/cuda/persistent_step.h"
 #include "backend/cuda/rope_tables.h"
@@ -121,9 +122,18 @@ class CudaExecutor final : public Executor {
 
   Result<void> step(const Batch& batch, std::span<float> logits) override;
 
+  Result<Ceilings> measure_ceilings(uint64_t bytes) override {
+    return cuda::measure_ceilings(weights_.memory(), bytes, device_, stream_);
+  }
+  Result<void> profile(double* seconds) override {
+    times_.reset();
+    if (seconds != nullptr) times_ = std::make_unique<StepTimes>(seconds, program_.steps.size());
+    return {};
+  }
+
   const Plan& plan() const override { return plan_; }
   uint64_t memory_bytes() const override {
-    return weights_.memory_bytes() + memory_.bytes() + ropes_.memory_bytes() + inputs_.memory_bytes() +
+    return weights_.memory().bytes() + memory_.bytes() + ropes_.memory_bytes() + inputs_.memory_bytes() +
            logits_.bytes() + cache_.memory_bytes() + (persistent_ ? persistent_->memory_bytes() : 0);
   }
 
@@ -152,8 +162,9 @@ class CudaExecutor final : public Executor {
   std::unique_ptr<Encoder> encoder_;
   std::optional<PersistentStep> persistent_;
   std::map<Shape, Graph> graphs_;
-  float* part_logits_ = nullptr;  // of the part of the step that is being issued
-  Result<void> pending_;          // of a copy of a page or state: told by the next step
+  std::unique_ptr<StepTimes> times_;  // while profiled
+  float* part_logits_ = nullptr;      // of the part of the step that is being issued
+  Result<void> pending_;              // of a copy of a page or state: told by the next step
   Plan plan_;
 };
 
@@ -319,7 +330,13 @@ Result<Graph> CudaExecutor::capture(const StepRows& rows) {
 
 // Generated rows run persistently where they can. Else few of them repeat their shape token after token: worth a graph.
 Result<void> CudaExecutor::issue(const Batch& batch, const StepRows& rows) {
-  if (persistent_ && rows.prompt.n == 0) return persistent_->issue(batch, rows, ropes_.tables(), part_logits_, stream_);
+  if (persistent_ && rows.prompt.n == 0)
+    return persistent_->issue(batch, rows, ropes_.tables(), part_logits_, stream_, times_.get());
+  if (times_) {  // a graph would not tell
+    HC_TRY(encoder_->encode(rows, ropes_.tables(), part_logits_, stream_, times_.get()));
+    HC_TRY(check_cuda(cudaStreamSynchronize(stream_), "a profiled step"));
+    return times_->add(0, program_.steps.size());
+  }
   const bool is_first_part = part_logits_ == logits_.as<float>();  // a graph's logits go there
   if (rows.prompt.n != 0 || rows.n_rows > kMostGraphRows || !is_first_part)
     return encoder_->encode(rows, ropes_.tables(), part_logits_, stream_);

@@ -170,6 +170,7 @@ struct StepArgs {
   int32_t dest[kStepRows] = {};      // row of the logits or kNoLogits
   float* logits = nullptr;
   uint32_t* failed = nullptr;  // host memory: set when an exchange hung
+  uint64_t* ends = nullptr;    // [1 + ops][blocks], nanoseconds: when it began, and left each op; null: nobody asks
   uint64_t patience_ns = 0;
 };
 

@@ -67,6 +67,7 @@ class Places {
 struct LoweredOp {
   StepOp op;
   std::vector<Matrix> matrices;
+  uint32_t step = 0;  // of the program
 };
 
 // Turns steps into ops, or says why not. Without weights and a cache, pointers stay null: for questions only.
@@ -81,7 +82,9 @@ class Lowering {
         places_(program) {
     for (size_t i = 0; i < program.steps.size(); ++i) {
       at_ = i;
+      const size_t before = ops.size();
       obstacles.push_back(std::visit([&](const auto& op) { return lower(op); }, program.steps[i].op));
+      for (size_t made = before; made < ops.size(); ++made) ops[made].step = uint32_t(i);
     }
     if (places_.overflow()) obstacles[0] = "its vectors are too long to have a place each";
   }
@@ -561,6 +564,7 @@ Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType ty
   for (const LoweredOp& lowered : lowering.ops) {
     const StepOp& op = lowered.op;
     plan.ops.push_back(op);
+    plan.steps.push_back(lowered.step);
     plan.ops.back().per_column = op.cols == 0 ? 0 : 1 / float(op.cols);
     const uint32_t k_tiles = ceil_div(std::max(op.cols, 1u), kTileCols);
     plan.ops.back().per_k_tile = k_tiles == 1 ? 0 : UINT32_MAX / k_tiles + 1;

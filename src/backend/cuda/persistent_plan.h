@@ -30,6 +30,7 @@ struct StepLists {
 
 struct PersistentPlan {
   std::vector<StepOp> ops;
+  std::vector<uint32_t> steps;  // of the program, of each op
   std::array<StepLists, kRowCounts.size()> lists;
   uint32_t plane = 0;     // floats of a row
   uint32_t embedded = 0;  // place of the embedding's output

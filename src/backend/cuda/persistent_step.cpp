@@ -106,7 +106,7 @@ uint32_t PersistentStep::rows_per_launch() const {
 }
 
 Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, const std::vector<const float*>& ropes,
-                                   float* logits, Stream stream) {
+                                   float* logits, Stream stream, StepTimes* times) {
   // Told of a step that failed otherwise too, so that nobody asked: the stream is idle since.
   if (*failed_.as<volatile uint32_t>() != 0) HC_TRY(reset(stream));
   const uint32_t together = std::min(rows_per_launch(), uint32_t(batch.rows.size()));
@@ -115,6 +115,10 @@ Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, con
   if (n_chunks > 1 && 2 * partial_floats * sizeof(float) > partials_.bytes()) {
     HC_TRY(check_cuda(cudaStreamSynchronize(stream), "growing attention's memory"));
     HC_ASSIGN(partials_, Memory::allocate(std::bit_ceil(2 * partial_floats * sizeof(float)), "chunks of attention"));
+  }
+  const uint64_t end_bytes = (1 + plan_.ops.size()) * device_.multiprocessors * sizeof(uint64_t);
+  if (times != nullptr && ends_.bytes() == 0) {
+    HC_ASSIGN(ends_, Memory::allocate(end_bytes, "times of the persistent kernel"));
   }
   int32_t dest = 0;
   for (uint32_t first = 0; first < batch.rows.size(); first += together) {
@@ -149,9 +153,15 @@ Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, con
         if (batch.rows[first + j].sequence == row.sequence) a.earlier[i] |= 1u << j;
       a.dest[i] = row.wants_logits ? dest++ : kNoLogits;
     }
+    if (times != nullptr) {
+      a.ends = ends_.as<uint64_t>();
+      HC_TRY(check_cuda(cudaMemsetAsync(ends_.as(), 0, end_bytes, stream), "clearing times"));
+      HC_TRY(times->mark(0, stream));
+    }
     HC_TRY(check_cuda(launch_embed(embedding_, rows.tokens + first, a.n_rows, {a.planes + plan_.embedded, plan_.plane},
                                    embedding_scale_, stream),
                       fmt::format("embedding {} rows", a.n_rows)));
+    if (times != nullptr) HC_TRY(times->mark(1, stream));
     constexpr std::array<int (*)(const StepArgs&, uint32_t, Stream), kRowCounts.size()> kLaunches = {
         launch_persistent_one, launch_persistent_four, launch_persistent_eight};
     HC_TRY(check_cuda(kLaunches[kernel](a, device_.multiprocessors, stream),
@@ -159,6 +169,26 @@ Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, con
     used_rows_[set_] = a.n_rows;
     used_rows_[1 - set_] = 0;
     set_ = 1 - set_;
+    if (times != nullptr) HC_TRY(add_times(*times, stream));
+  }
+  return {};
+}
+
+// An op ends when its last block has left it.
+Result<void> PersistentStep::add_times(StepTimes& times, Stream stream) {
+  const size_t n = device_.multiprocessors;
+  std::vector<uint64_t> ends((1 + plan_.ops.size()) * n);
+  HC_TRY(check_cuda(
+      cudaMemcpyAsync(ends.data(), ends_.as(), ends.size() * sizeof(ends[0]), cudaMemcpyDeviceToHost, stream),
+      "reading times"));
+  HC_TRY(check_cuda(cudaStreamSynchronize(stream), "a profiled step"));
+  HC_TRY(times.add(0, 1));
+  uint64_t before = *std::min_element(ends.begin(), ends.begin() + ptrdiff_t(n));
+  for (size_t op = 0; op < plan_.ops.size(); ++op) {
+    const auto of_op = ends.begin() + ptrdiff_t((1 + op) * n);
+    const uint64_t end = std::max(before, *std::max_element(of_op, of_op + ptrdiff_t(n)));
+    times.add_seconds(plan_.steps[op], double(end - before) / 1e9);
+    before = end;
   }
   return {};
 }

@@ -20,9 +20,10 @@ class PersistentStep {
                                      const Weights& weights, const KvCache& cache, const DeviceInfo& device,
                                      Stream stream);
 
-  /// Issues the step of `batch`, all of whose rows are generated, and whose inputs are in `rows`.
+  /// Issues the step of `batch`, all of whose rows are generated, and whose inputs are in `rows`. `times`: waits for
+  /// the step and adds its times; may be null.
   Result<void> issue(const Batch& batch, const StepRows& rows, const std::vector<const float*>& ropes, float* logits,
-                     Stream stream);
+                     Stream stream, StepTimes* times);
   /// Once the stream is idle. Error: an exchange between the blocks hung.
   Result<void> finish(Stream stream);
 
@@ -30,6 +31,7 @@ class PersistentStep {
 
  private:
   Result<void> reset(Stream stream);
+  Result<void> add_times(StepTimes& times, Stream stream);
   uint32_t rows_per_launch() const;
 
   /// The lists of one kernel, in device memory.
@@ -52,6 +54,7 @@ class PersistentStep {
   Memory arrivals_;  // [2][attentions][kStepRows][KV heads]
   Memory partials_;  // of attention, grown with the context
   Memory failed_;    // host memory that kernels set
+  Memory ends_;      // StepArgs::ends, made when first asked for
   StepArgs args_;    // what is the same for every launch
   uint32_t set_ = 0;
   uint32_t used_rows_[2] = {0, 0};  // of each set: no longer poison

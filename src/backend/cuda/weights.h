@@ -38,7 +38,7 @@ class Weights {
   const std::vector<bool>& packed() const { return packed_; }
   const float* vector(program::VectorId id) const { return memory_.as<float>(vectors_[id]); }
   NormArgs norm(const std::optional<program::Norm>& norm) const;
-  uint64_t memory_bytes() const { return memory_.bytes(); }
+  const Memory& memory() const { return memory_; }
 
  private:
   const program::Program* program_ = nullptr;

@@ -40,6 +40,14 @@ __device__ __forceinline__ void bring_cache_ahead(const StepArgs& a, const StepO
                : "memory");
 }
 
+// When the block has come so far; entry 0: to its beginning.
+__device__ __forceinline__ void leave_time(const StepArgs& a, uint32_t entry) {
+  if (a.ends == nullptr || this_thread() != 0) return;
+  uint64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  a.ends[size_t(entry) * gridDim.x + blockIdx.x] = now;
+}
+
 /// kHeadDim: of all heads, in f16; 0: heads of any size and type.
 template <int kRows, int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 1) persistent_step(const __grid_constant__ StepArgs a) {
@@ -66,6 +74,7 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_step(const __grid_cons
   ring.begin(a.stages + a.stage_start[blockIdx.x]);
   __syncthreads();
   if (threadIdx.x == 0) ring.give_back(0);
+  leave_time(a, 0);
   if (way.n == 0 && warp == 0) poison_piece(a, s, 0, lane);
 
   for (; way.at < way.n; ++way.at) {
@@ -99,6 +108,7 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_step(const __grid_cons
       fetched();
       __syncthreads();
     }
+    if (pass.closes) leave_time(a, 1 + pass.op);
   }
 #endif
 }
