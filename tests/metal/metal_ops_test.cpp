@@ -189,8 +189,8 @@ TEST_F(Arguments, views_that_leave_too_little_or_begin_in_between) {
 }
 
 TEST_F(Arguments, formats_without_a_kernel) {
-  EXPECT_EQ(dual([](auto& d) { d.first_weights.format = Format(16); }),
-            "project_dual: first_weights is of IQ2_XXS, for which there is no kernel");
+  EXPECT_EQ(dual([](auto& d) { d.first_weights.format = Format(28); }),
+            "project_dual: first_weights is of F64, for which there is no kernel");
   EXPECT_EQ(dual([](auto& d) { d.second_weights.format = Format(24); }),
             "project_dual: second_weights is of I8, for which there is no kernel");
   EXPECT_EQ(gated([](auto& g) { g.up_weights.format = Format(99); }),
@@ -297,7 +297,8 @@ TEST(MetalOps, dual_projections_are_two_single_ones_for_any_rows_and_formats) {
   const Device device = software();
   constexpr std::pair<Format, Format> kPairs[] = {{Format::kQ4_0, Format::kQ4_0},  {Format::kQ4_1, Format::kQ8_0},
                                                   {Format::kQ4_K, Format::kQ6_K},  {Format::kF16, Format::kBF16},
-                                                  {Format::kMXFP4, Format::kQ5_1}, {Format::kF32, Format::kIQ4_XS}};
+                                                  {Format::kMXFP4, Format::kQ5_1}, {Format::kF32, Format::kIQ4_XS},
+                                                  {Format::kIQ1_M, Format::kIQ3_S}};
   for (uint32_t rows = 1; rows <= 9; ++rows)  // one more than a launch holds at a time
     for (const auto& [first, second] : kPairs) expect_fused_is_single({device, {rows, 67, 512}, first, second});
   expect_fused_is_single({device, {8, 1, 32}, Format::kQ4_0, Format::kQ5_0});

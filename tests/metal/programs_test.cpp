@@ -42,10 +42,9 @@ std::string on_the_host(const backend::Executor& executor) {
   return all;
 }
 
-/// Cases that have no kernel, by design: a product that overwrites its own input, and experts in formats of grids.
+/// Cases that have no kernel, by design: a product that overwrites its own input.
 bool goes_to_the_host(const std::string& name) {
-  return name == "store_over_its_input_with_addend" || name == "residual_over_its_input" ||
-         (name.starts_with("mix_experts_of_IQ") && name != "mix_experts_of_IQ4_NL" && name != "mix_experts_of_IQ4_XS");
+  return name == "store_over_its_input_with_addend" || name == "residual_over_its_input";
 }
 
 // Sums in f32 of a few hundred terms: some 2^-20 of the result; the ops amplify them some ten times. A value near a tie

@@ -1,13 +1,11 @@
 #include "project_case.h"
 
 #include "backend/metal/project.h"
-#include "base/half.h"
-#include "quant/blocks.h"
 #include "quant/dequantize.h"
+#include "support/random_weights.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <fmt/format.h>
 #include <random>
 
@@ -33,48 +31,9 @@ std::vector<float> normals(size_t n, uint32_t seed) {
   return v;
 }
 
-namespace {
-
-/// Where a block keeps f16 scales, by byte. (Formats with bytes for scales are handled by name.)
-std::vector<size_t> half_scales(Format f) {
-  switch (f) {
-    case Format::kQ4_0:
-    case Format::kQ5_0:
-    case Format::kQ8_0:
-    case Format::kIQ4_NL:
-    case Format::kIQ4_XS: return {0};
-    case Format::kQ4_1:
-    case Format::kQ5_1:
-    case Format::kQ4_K:
-    case Format::kQ5_K: return {0, 2};
-    case Format::kQ2_K: return {80, 82};
-    case Format::kQ3_K: return {108};
-    case Format::kQ6_K: return {208};
-    case Format::kTQ1_0: return {52};
-    case Format::kTQ2_0: return {64};
-    default: return {};
-  }
-}
-
-}  // namespace
-
 std::vector<std::byte> random_weights(Format format, uint32_t rows, uint32_t cols, uint32_t seed) {
-  const quant::FormatInfo& info = quant::info(format);
-  std::vector<std::byte> bytes(rows * quant::row_bytes(format, cols));
-  std::mt19937 random(seed);
-  for (std::byte& b : bytes) b = std::byte(random());
-  const auto put16 = [&](size_t at, uint16_t v) { std::memcpy(bytes.data() + at, &v, 2); };
-  for (size_t at = 0; at < bytes.size(); at += info.block_bytes) {
-    const float v = float(random() % 2001) * 1e-3f - 1;
-    if (format == Format::kF32) std::memcpy(bytes.data() + at, &v, 4);
-    if (format == Format::kF16) put16(at, f32_to_f16(v));
-    if (format == Format::kBF16) put16(at, f32_to_bf16(v));
-    if (format == Format::kMXFP4) bytes[at] = std::byte(118 + random() % 10);
-    if (format == Format::kNVFP4)
-      for (size_t i = 0; i < 4; ++i) bytes[at + i] &= std::byte{0x3f};
-    for (size_t offset : half_scales(format)) put16(at + offset, f32_to_f16(float(random() % 2001) * 1e-4f - 0.1f));
-  }
-  return bytes;
+  test_support::Random random(seed);
+  return test_support::random_weights(random, format, uint64_t{rows} * cols);
 }
 
 std::vector<float> dequantized(const program::Program& program, const program::Matrix& m) {

@@ -12,7 +12,7 @@ namespace honeycrisp::backend::metal::testing {
 /// Formats that have kernels.
 const std::vector<quant::Format>& kernel_formats();
 
-/// Blocks with ordinary scales and any codes; scalars near 1.
+/// Blocks with ordinary scales and any codes; scalars up to 1.
 std::vector<std::byte> random_weights(quant::Format format, uint32_t rows, uint32_t cols, uint32_t seed);
 std::vector<float> normals(size_t n, uint32_t seed);
 std::vector<float> dequantized(const program::Program& program, const program::Matrix& m);

@@ -1,5 +1,5 @@
-// The weight formats that have a trait in formats.h, by GGUF id (quant/formats.h), for kernels and host. The others
-// have no kernel: an op that needs one runs on `reference`.
+// The weight formats that have a trait in formats.h, by GGUF id (quant/formats.h), for kernels and host: all but
+// integers and F64, which are no formats of weights.
 #pragma once
 
 #define HC_METAL_FORMATS(X) \
@@ -15,8 +15,15 @@
   X(12, Q4_K)               \
   X(13, Q5_K)               \
   X(14, Q6_K)               \
+  X(16, IQ2_XXS)            \
+  X(17, IQ2_XS)             \
+  X(18, IQ3_XXS)            \
+  X(19, IQ1_S)              \
   X(20, IQ4_NL)             \
+  X(21, IQ3_S)              \
+  X(22, IQ2_S)              \
   X(23, IQ4_XS)             \
+  X(29, IQ1_M)              \
   X(30, BF16)               \
   X(34, TQ1_0)              \
   X(35, TQ2_0)              \
