@@ -2,7 +2,8 @@
 # bin/metal/<name>.so, compiled to be fast, and bin/metal/<name>.checked.so, which reports every access to memory; and adds
 # the strict check of each file as a test. The libraries are loaded, not linked: the fast and the checked instance of one
 # template never meet in a linker, instrumentation stays out of our own code, and a changed kernel (or a mutant of one)
-# needs no relinking. The same flags for whoever compiles kernels elsewhere: HC_METAL_{COMMON,FAST,CHECKED}_FLAGS.
+# needs no relinking. Without HONEYCRISP_TESTS the checked library is made on demand only: --target
+# hc_metal_<name>_checked. The same flags for whoever compiles kernels elsewhere: HC_METAL_{COMMON,FAST,CHECKED}_FLAGS.
 
 set(HC_METAL_SOFT_DIR ${PROJECT_SOURCE_DIR}/src/backend/metal/soft)
 set(HC_METAL_COMMON_FLAGS
@@ -58,7 +59,12 @@ function(hc_metal_kernels name)
     set_target_properties(${target} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/metal
       OUTPUT_NAME ${name}$<$<STREQUAL:${variant},CHECKED>:.checked>)
   endforeach()
-  add_custom_target(hc_metal_${name} DEPENDS hc_metal_${name}_fast hc_metal_${name}_checked)
+  add_custom_target(hc_metal_${name} DEPENDS hc_metal_${name}_fast)
+  if(HONEYCRISP_TESTS)
+    add_dependencies(hc_metal_${name} hc_metal_${name}_checked)
+  else()
+    set_target_properties(hc_metal_${name}_checked hc_metal_${name}_checked_table PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
 endfunction()
 
 # The strict check of one file as a test. Any clang from 14 on will do, whatever compiles the rest.

@@ -141,16 +141,20 @@ class SoftDevice final : public Device {
 
 }  // namespace
 
-Result<void> soft_device_available() {
-  const std::string path = soft::Library::default_path(kLibrary, false);
+Result<void> soft_device_available(bool check) {
+  const std::string path = soft::Library::default_path(kLibrary, check);
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored))
-    return unsupported("the software Metal device looks for its kernels beside the binary, and {} is not there", path);
-  return {};
+  if (std::filesystem::exists(path, ignored)) return {};
+  if (check)
+    return unsupported(
+        "the checking software Metal device looks for its kernels beside the binary, and {} is not there; "
+        "cmake --build <build folder> --target hc_metal_{}_checked makes it",
+        path, kLibrary);
+  return unsupported("the software Metal device looks for its kernels beside the binary, and {} is not there", path);
 }
 
 Result<std::shared_ptr<Device>> soft_device(const SoftDeviceOptions& options) {
-  HC_TRY(soft_device_available());
+  HC_TRY(soft_device_available(options.check));
   HC_ASSIGN(auto device,
             soft::Device::create({.check = options.check, .threads = options.threads, .seed = options.seed}));
   return std::make_shared<SoftDevice>(std::move(device));

@@ -16,7 +16,7 @@ struct SoftDeviceOptions {
 
 /// Error: kUnsupported where this build has no software device or the processor cannot run it, with the reason.
 Result<std::shared_ptr<Device>> soft_device(const SoftDeviceOptions& options);
-/// Whether it is there, with its kernels; makes nothing.
-Result<void> soft_device_available();
+/// Whether it is there, with its kernels (`check`: those that report each access); makes nothing.
+Result<void> soft_device_available(bool check = false);
 
 }  // namespace honeycrisp::backend::metal

@@ -3,7 +3,7 @@
 
 namespace honeycrisp::backend::metal {
 
-Result<void> soft_device_available() {
+Result<void> soft_device_available(bool) {
   return unsupported("this honeycrisp was built without the software Metal device, which needs Linux on x86-64");
 }
 
