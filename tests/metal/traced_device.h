@@ -12,10 +12,10 @@ namespace honeycrisp::backend::metal::testing {
 
 /// One fault in what a step encodes. Dispatches and barriers are counted from 0 since Trace::clear().
 struct Edit {
-  enum class Kind : uint8_t { kNone, kDropBarrier, kSwap, kShorten } kind = Kind::kNone;
+  enum class Kind : uint8_t { kNone, kDropBarrier, kSwap, kShorten, kAdvance } kind = Kind::kNone;
   uint32_t at = 0;                // barrier or dispatch
   uint32_t index = 0, other = 0;  // bindings
-  uint64_t bytes = 0;             // kShorten: what is left of the view
+  uint64_t bytes = 0;             // kShorten: what is left of the view; kAdvance: by which it begins too late
 };
 
 struct Trace {
@@ -85,6 +85,11 @@ class TracedDevice final : public Device {
           const View cut = views.at(e.index);
           for (auto& [index, view] : views)
             if (view.buffer == cut.buffer && view.offset == cut.offset && view.bytes == cut.bytes) view.bytes = e.bytes;
+        }
+        if (e.kind == Edit::Kind::kAdvance) {
+          View& late = views.at(e.index);
+          late.offset += e.bytes;
+          late.bytes -= e.bytes;
         }
       }
       for (const auto& [index, view] : views) inner_.set_buffer(index, view);
