@@ -7,6 +7,7 @@
 #include "support/temporary_folder.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -57,12 +58,18 @@ std::string build_checked(const fs::path& folder, const std::string& text, const
 
 class Mutations : public ::testing::TestWithParam<size_t> {
  protected:
+  static void TearDownTestSuite() {
+    std::printf("kernels: %zu mutations: %zu reported, %zu seen in the result, %zu missed\n", tried_, reported_, shown_,
+                tried_ - reported_ - shown_);
+  }
   const test_support::TemporaryFolder temporary;
   const fs::path folder = temporary.path();
+  static inline size_t tried_ = 0, reported_ = 0, shown_ = 0;
 };
 
 TEST_P(Mutations, reported) {
   const Mutation& m = all_mutations()[GetParam()];
+  ++tried_;
   const Case* c = nullptr;
   const std::vector<Case>* found = nullptr;
   for (const auto* set : {&cases(), &op_cases(), &project_cases()})
@@ -95,10 +102,12 @@ TEST_P(Mutations, reported) {
   for (const Report& r : reports) all += to_string(r) + "\n";
   if (!m.fault) {
     EXPECT_NE(wrong, "") << "neither a report nor a wrong result";
+    shown_ += wrong.empty() ? 0 : 1;
     return;
   }
   const auto r = std::find_if(reports.begin(), reports.end(), [&](const Report& k) { return k.fault == *m.fault; });
   ASSERT_NE(r, reports.end()) << "no " << to_string(*m.fault) << " among the reports:\n" << all << "result: " << wrong;
+  ++reported_;
   // the reader is told where: kernel, file, line
   EXPECT_NE(r->place.kernel, "");
   if (*m.fault != Fault::kThreadgroupMemory) {

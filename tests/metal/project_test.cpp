@@ -16,6 +16,8 @@
 #include <gtest/gtest.h>
 #include <limits>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <sys/mman.h>
 
 namespace honeycrisp::backend::metal::testing {
@@ -27,12 +29,13 @@ constexpr soft::DeviceOptions kShuffled{.check = true, .seed = 5};
 
 uint32_t block(Format f) { return std::max(32u, quant::info(f).block_elements); }
 
-/// Several shapes, one rig each, so that nothing piles up.
+/// Several shapes; a rig for a few of them, so that little piles up.
 void check_all(const std::vector<Shape>& shapes, const soft::DeviceOptions& options = {}) {
-  uint32_t seed = 1;
-  for (const Shape& s : shapes) {
-    Rig rig(options);
-    ASSERT_EQ(check_project(rig, s, seed += 7), "");
+  constexpr uint32_t kShapesPerRig = 8;
+  std::optional<Rig> rig;
+  for (uint32_t i = 0; i < shapes.size(); ++i) {
+    if (i % kShapesPerRig == 0) rig.emplace(options);
+    ASSERT_EQ(check_project(*rig, shapes[i], 8 + 7 * i), "");
   }
 }
 
@@ -40,13 +43,28 @@ class EveryFormat : public ::testing::TestWithParam<Format> {};
 INSTANTIATE_TEST_SUITE_P(All, EveryFormat, ::testing::ValuesIn(kernel_formats()),
                          [](const auto& p) { return std::string(quant::to_string(p.param)); });
 
+/// A multiple of 64 that is none of 128, where blocks allow one.
+std::optional<uint32_t> odd_multiple_of_64(Format f) { return block(f) <= 64 ? std::optional(192u) : std::nullopt; }
+
+/// Numbers of rows around the tiles' and chunks' sizes.
+std::vector<uint32_t> batches(uint32_t largest) {
+  std::vector<uint32_t> all;
+  for (const auto& [first, last] : {std::pair(1u, 9u), {15u, 17u}, {31u, 33u}, {63u, 65u}, {127u, 129u}, {511u, 519u}})
+    for (uint32_t n = first; n <= std::min(last, largest); ++n) all.push_back(n);
+  return all;
+}
+
 TEST_P(EveryFormat, mat_vec_of_odd_sizes) {
   const Format f = GetParam();
   const uint32_t k = block(f);
   std::vector<Shape> shapes;
-  for (uint32_t rows : {1u, 2u, 31u, 33u}) shapes.push_back({f, rows, k, 1});
+  for (uint32_t rows : {1u, 2u, 31u, 33u, 51865u}) shapes.push_back({f, rows, k, 1});
   shapes.push_back({f, 33, 3 * k, 1, Role::kGenerated, true, true});
-  for (uint32_t batch : {2u, 3u, 4u, 5u, 7u, 8u, 9u, 17u})
+  if (const auto odd = odd_multiple_of_64(f)) {
+    shapes.push_back({f, 31, *odd, 1, Role::kGenerated, true});
+    shapes.push_back({f, 31, *odd, 3});
+  }
+  for (uint32_t batch : batches(129))
     shapes.push_back({f, 19, 3 * k, batch, Role::kGenerated, batch % 2 == 1, batch % 3 == 0});
   shapes.push_back({f, 5, 9 * 256, 1});  // 72 parts: not cached
   check_all(shapes);
@@ -64,8 +82,15 @@ TEST_P(EveryFormat, mat_mul_of_odd_sizes) {
   const Format f = GetParam();
   const uint32_t k = block(f);
   std::vector<Shape> shapes;
-  for (uint32_t rows : {1u, 2u, 31u, 33u}) shapes.push_back({f, rows, k, 3, Role::kPrompt});
+  for (uint32_t rows : {1u, 2u, 31u, 33u, 51865u}) shapes.push_back({f, rows, k, 3, Role::kPrompt});
   shapes.push_back({f, 65, 3 * k, 33, Role::kPrompt, true, true});
+  if (const auto odd = odd_multiple_of_64(f)) shapes.push_back({f, 31, *odd, 17, Role::kPrompt});
+  check_all(shapes);
+}
+
+TEST_P(EveryFormat, mat_mul_of_every_number_of_rows) {
+  std::vector<Shape> shapes;
+  for (uint32_t batch : batches(519)) shapes.push_back({GetParam(), 5, block(GetParam()), batch, Role::kPrompt});
   check_all(shapes);
 }
 
@@ -104,20 +129,10 @@ TEST(Project, columns_that_are_no_multiple_of_a_part) {
   check_all({shapes.begin(), shapes.begin() + 8}, kChecked);
 }
 
-TEST(Project, every_number_of_prompt_rows) {
+TEST(Project, every_number_of_prompt_rows_with_norm_and_rows_left_over) {
   std::vector<Shape> shapes;
-  for (uint32_t batch : {1u,  2u,  3u,  4u,  5u,  6u,   7u,   8u,   9u,   15u,  16u,  17u, 31u,
-                         32u, 33u, 63u, 64u, 65u, 127u, 128u, 129u, 511u, 512u, 513u, 519u}) {
-    shapes.push_back({Format::kQ4_0, 33, 96, batch, Role::kPrompt, true});
-    shapes.push_back({Format::kQ6_K, 5, 256, batch, Role::kPrompt});
-  }
+  for (uint32_t batch : batches(519)) shapes.push_back({Format::kQ4_0, 33, 96, batch, Role::kPrompt, true});
   check_all(shapes);
-}
-
-TEST(Project, rows_of_a_large_vocabulary) {
-  check_all({{Format::kQ4_0, 51865, 32, 1, Role::kGenerated, true},
-             {Format::kF32, 51865, 40, 2},
-             {Format::kQ8_0, 51865, 32, 3, Role::kPrompt}});
 }
 
 TEST(Project, geometries_of_models) {
@@ -158,13 +173,13 @@ struct Several {
   program::Slice in;
   std::optional<program::Norm> norm;
 };
-Several several(Rig& rig, bool norm) {
+Several several(Rig& rig, bool norm, size_t n_matrices = 4) {
   constexpr uint32_t kCols = 768;
   Several s;
   s.in = rig.add_buffer(kCols);
   const std::pair<Format, uint32_t> kinds[] = {
       {Format::kQ4_K, 70}, {Format::kQ4_0, 33}, {Format::kQ6_K, 1}, {Format::kF16, 130}};
-  for (const auto& [format, rows] : kinds) {
+  for (const auto& [format, rows] : std::span(kinds).first(n_matrices)) {
     s.matrices.push_back(rig.add_weight(format, rows, kCols, random_weights(format, rows, kCols, rows)));
     s.outs.push_back(rig.add_buffer(rows));
     s.biases.push_back(rows == 33 ? std::optional(rig.add_vector(normals(rows, 5))) : std::nullopt);
@@ -213,15 +228,38 @@ TEST(ProjectBits, matrices_in_one_launch_as_in_launches_of_their_own) {
   for (const auto& options : {soft::DeviceOptions{}, kShuffled})
     for (bool norm : {false, true})
       for (Role role : {Role::kGenerated, Role::kPrompt})
-        for (uint32_t n : {1u, 3u, 8u}) {
-          Rig rig(options);
-          const Several s = several(rig, norm);
-          const std::vector<float> x = normals(size_t(n) * s.in.width, n);
-          const uint32_t launches = role == Role::kPrompt && norm ? 2 : 1;
-          EXPECT_TRUE(
-              same_bits(outputs(rig, s, fused(s), n, role, x, launches), outputs(rig, s, separate(s), n, role, x)))
-              << n << " rows";
-        }
+        for (uint32_t n : {1u, 3u, 8u})
+          for (size_t n_matrices : {2u, 3u, 4u}) {
+            Rig rig(options);
+            const Several s = several(rig, norm, n_matrices);
+            const std::vector<float> x = normals(size_t(n) * s.in.width, n);
+            const uint32_t launches = role == Role::kPrompt && norm ? 2 : 1;
+            EXPECT_TRUE(
+                same_bits(outputs(rig, s, fused(s), n, role, x, launches), outputs(rig, s, separate(s), n, role, x)))
+                << n << " rows, " << n_matrices << " matrices";
+          }
+}
+
+TEST_P(EveryFormat, rows_together_have_the_bits_of_one_at_a_time) {
+  const uint32_t cols = 3 * block(GetParam());
+  for (Role role : {Role::kGenerated, Role::kPrompt})
+    for (uint32_t n = 2; n <= 8; ++n) {
+      Rig rig;
+      Several s;
+      s.in = rig.add_buffer(cols);
+      s.matrices = {rig.add_weight(GetParam(), 19, cols, random_weights(GetParam(), 19, cols, n))};
+      s.outs = {rig.add_buffer(19)};
+      s.biases = {std::nullopt};
+      s.norm = program::Norm{rig.add_vector(normals(cols, 9)), 1e-5f};
+      const std::vector<float> x = normals(size_t(n) * cols, n), together = outputs(rig, s, fused(s), n, role, x);
+      std::vector<float> alone;
+      for (uint32_t row = 0; row < n; ++row) {
+        const std::vector<float> y =
+            outputs(rig, s, fused(s), 1, role, {x.begin() + row * cols, x.begin() + (row + 1) * cols});
+        alone.insert(alone.end(), y.begin(), y.end());
+      }
+      EXPECT_TRUE(same_bits(together, alone)) << n << " rows";
+    }
 }
 
 TEST(ProjectBits, several_rows_as_one_at_a_time) {
