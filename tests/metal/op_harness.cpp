@@ -40,24 +40,17 @@ void ReferenceOps::run(const program::Op& op, const Batch& batch, Buffers& buffe
   std::visit([&](const auto& o) { reference::run(state, o); }, op);
 }
 
-namespace {
-
-SoftAdapter::Libraries project_kernels(soft::Device& device) {
-  return {device.open_library("backend_kernels").value()};
-}
-
-}  // namespace
-
 DeviceOps::DeviceOps(const program::Program& program, CacheType type, const soft::DeviceOptions& options,
                      uint32_t n_pages, uint32_t n_states, uint32_t n_positions)
     : DeviceOps(program, type, soft::Device::create(options).value(), {}, n_pages, n_states, n_positions) {}
 
 DeviceOps::DeviceOps(const program::Program& program, CacheType type, std::shared_ptr<soft::Device> device,
-                     SoftAdapter::Libraries libraries, uint32_t n_pages, uint32_t n_states, uint32_t n_positions)
+                     SoftLibraries libraries, uint32_t n_pages, uint32_t n_states, uint32_t n_positions)
     : program_(program),
+      soft_(std::move(device)),
       device_([&] {
-        for (auto& library : project_kernels(*device)) libraries.push_back(std::move(library));
-        return std::make_unique<SoftAdapter>(device, std::move(libraries));
+        libraries.push_back(soft_->open_library("backend_kernels").value());
+        return soft_device_around(soft_, std::move(libraries));
       }()),
       pipelines_(*device_),
       cache_(*device_, program, type) {
@@ -122,7 +115,7 @@ Result<void> DeviceOps::run(const program::Op& op, const Batch& batch, Buffers& 
 
 std::string DeviceOps::reports() const {
   std::string all;
-  for (const soft::Report& r : device_->soft->reports()) all += to_string(r) + "\n";
+  for (const soft::Report& r : soft_->reports()) all += to_string(r) + "\n";
   return all;
 }
 

@@ -5,9 +5,10 @@
 #include "backend/backend.h"
 #include "backend/metal/kv_cache.h"
 #include "backend/metal/op_encoder.h"
+#include "backend/metal/soft/device.h"
+#include "backend/metal/soft_device.h"
 #include "backend/reference/kv_store.h"
 #include "backend/reference/state_store.h"
-#include "soft_adapter.h"
 #include "support/op_cases.h"
 
 #include <memory>
@@ -57,7 +58,7 @@ class DeviceOps final : public Places {
             uint32_t n_states, uint32_t n_positions);
   /// A kernel is that of the first library that has it.
   DeviceOps(const program::Program& program, CacheType type, std::shared_ptr<soft::Device> device,
-            SoftAdapter::Libraries libraries, uint32_t n_pages, uint32_t n_states, uint32_t n_positions);
+            SoftLibraries libraries, uint32_t n_pages, uint32_t n_states, uint32_t n_positions);
   /// Error: of encoding or of the device.
   Result<void> run(const program::Op& op, const Batch& batch, Buffers& buffers);
   std::string reports() const;                     // of a checking device
@@ -81,7 +82,8 @@ class DeviceOps final : public Places {
   PartRows part_of(const Batch& batch) const;
 
   const program::Program& program_;
-  const std::unique_ptr<SoftAdapter> device_;
+  const std::shared_ptr<soft::Device> soft_;
+  const std::shared_ptr<Device> device_;
   Pipelines pipelines_;
   KvCache cache_;
   std::vector<View> weights_, vectors_, ropes_;

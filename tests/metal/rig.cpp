@@ -16,9 +16,9 @@ constexpr std::byte kGuardByte{0xa5};
 }  // namespace
 
 Rig::Rig(const soft::DeviceOptions& options) : Rig(soft::Device::create(options).value(), {}) {}
-Rig::Rig(std::shared_ptr<soft::Device> device, SoftAdapter::Libraries libraries) : soft(std::move(device)) {
+Rig::Rig(std::shared_ptr<soft::Device> device, SoftLibraries libraries) : soft(std::move(device)) {
   libraries.push_back(soft->open_library("backend_kernels").value());
-  device_ = std::make_unique<SoftAdapter>(soft, std::move(libraries));
+  device_ = soft_device_around(soft, std::move(libraries));
   pipelines_ = std::make_unique<Pipelines>(*device_);
 }
 Rig::~Rig() = default;

@@ -4,7 +4,8 @@
 #pragma once
 
 #include "backend/metal/op_encoder.h"
-#include "soft_adapter.h"
+#include "backend/metal/soft/device.h"
+#include "backend/metal/soft_device.h"
 
 #include <functional>
 #include <map>
@@ -19,7 +20,7 @@ class Rig : private Places {
   /// The project's kernels.
   explicit Rig(const soft::DeviceOptions& options = {});
   /// These kernels, and the project's for what they lack.
-  Rig(std::shared_ptr<soft::Device> device, SoftAdapter::Libraries libraries);
+  Rig(std::shared_ptr<soft::Device> device, SoftLibraries libraries);
   ~Rig() override;
 
   program::Program program;
@@ -64,7 +65,7 @@ class Rig : private Places {
     std::shared_ptr<Buffer> buffer;
     uint64_t row_bytes;
   };
-  std::unique_ptr<SoftAdapter> device_;
+  std::shared_ptr<Device> device_;
   std::unique_ptr<Pipelines> pipelines_;
   std::vector<std::shared_ptr<Buffer>> owned_;
   std::vector<View> views_;  // with a guard before and after each

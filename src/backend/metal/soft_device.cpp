@@ -24,7 +24,7 @@ class SoftPipeline final : public Pipeline {
  public:
   SoftPipeline(std::shared_ptr<const soft::Pipeline> pipeline, std::string name)
       : pipeline_(std::move(pipeline)), name_(std::move(name)) {}
-  uint32_t most_threads() const override { return 1024; }
+  uint32_t most_threads() const override { return soft::kMaxThreads; }
   std::string_view name() const override { return name_; }
   const std::shared_ptr<const soft::Pipeline>& get() const { return pipeline_; }
 
@@ -61,9 +61,10 @@ class SoftEncoder final : public Encoder {
 
 class SoftCommandBuffer final : public CommandBuffer {
  public:
-  SoftCommandBuffer(soft::Device& device, std::string label)
+  SoftCommandBuffer(soft::Device& device, std::string label, bool tells_reports)
       : device_(device),
         label_(std::move(label)),
+        tells_reports_(tells_reports),
         commands_(device.new_command_buffer()),
         encoder_(commands_->new_encoder(soft::DispatchType::kConcurrent)) {}
 
@@ -75,7 +76,8 @@ class SoftCommandBuffer final : public CommandBuffer {
   Result<void> wait() override {
     commands_->wait();
     // Checking, what was found is told once, by the command buffer that did it: the device runs them one by one.
-    if (const auto reports = device_.reports(); !reports.empty()) {
+    const auto reports = tells_reports_ ? device_.reports() : std::vector<soft::Report>();
+    if (!reports.empty()) {
       std::string text;
       for (const soft::Report& report : reports) text += "\n  " + soft::to_string(report);
       device_.clear_reports();
@@ -90,13 +92,16 @@ class SoftCommandBuffer final : public CommandBuffer {
  private:
   soft::Device& device_;
   std::string label_;
+  bool tells_reports_;
   std::shared_ptr<soft::CommandBuffer> commands_;
   SoftEncoder encoder_;
 };
 
 class SoftDevice final : public Device {
  public:
-  explicit SoftDevice(std::shared_ptr<soft::Device> device) : device_(std::move(device)) {}
+  /// Without libraries: that of the backend, when a kernel is first asked for.
+  SoftDevice(std::shared_ptr<soft::Device> device, SoftLibraries libraries, bool tells_reports)
+      : device_(std::move(device)), libraries_(std::move(libraries)), tells_reports_(tells_reports) {}
 
   std::string describe() const override {
     return device_->options().check ? "software Metal device, checking" : "software Metal device";
@@ -117,8 +122,8 @@ class SoftDevice final : public Device {
   }
   Result<std::shared_ptr<const Pipeline>> pipeline(std::string_view, std::string_view kernel,
                                                    std::span<const Constant> constants) override {
-    if (!library_) {
-      HC_ASSIGN(library_, device_->open_library(kLibrary));
+    if (libraries_.empty()) {
+      HC_ASSIGN(libraries_.emplace_back(), device_->open_library(kLibrary));
     }
     soft::FunctionConstants values;
     for (const Constant& c : constants) {
@@ -127,16 +132,20 @@ class SoftDevice final : public Device {
       else
         values.set(c.index, c.bits);
     }
-    HC_ASSIGN(auto made, device_->new_pipeline(library_, std::string(kernel), values));
-    return std::make_shared<SoftPipeline>(std::move(made), std::string(kernel));
+    auto made = device_->new_pipeline(libraries_[0], std::string(kernel), values);
+    for (size_t i = 1; i < libraries_.size() && !made; ++i)
+      made = device_->new_pipeline(libraries_[i], std::string(kernel), values);
+    if (!made) return tl::unexpected<Error>(made.error());
+    return std::make_shared<SoftPipeline>(std::move(*made), std::string(kernel));
   }
   Result<std::unique_ptr<CommandBuffer>> command_buffer(std::string label) override {
-    return std::make_unique<SoftCommandBuffer>(*device_, std::move(label));
+    return std::make_unique<SoftCommandBuffer>(*device_, std::move(label), tells_reports_);
   }
 
  private:
   std::shared_ptr<soft::Device> device_;
-  std::shared_ptr<const soft::Library> library_;
+  SoftLibraries libraries_;
+  bool tells_reports_;
 };
 
 }  // namespace
@@ -157,7 +166,11 @@ Result<std::shared_ptr<Device>> soft_device(const SoftDeviceOptions& options) {
   HC_TRY(soft_device_available(options.check));
   HC_ASSIGN(auto device,
             soft::Device::create({.check = options.check, .threads = options.threads, .seed = options.seed}));
-  return std::make_shared<SoftDevice>(std::move(device));
+  return std::make_shared<SoftDevice>(std::move(device), SoftLibraries(), true);
+}
+
+std::shared_ptr<Device> soft_device_around(std::shared_ptr<soft::Device> device, SoftLibraries libraries) {
+  return std::make_shared<SoftDevice>(std::move(device), std::move(libraries), false);
 }
 
 }  // namespace honeycrisp::backend::metal
