@@ -22,6 +22,7 @@ inline constexpr uint32_t kRoundTiles = 4;           // k tiles whose partial su
 inline constexpr uint32_t kPassTiles = 24;           // most row tiles of a pass
 inline constexpr uint32_t kPassSegments = 2;
 inline constexpr uint32_t kMostKTiles = 128;  // of a product
+inline constexpr uint32_t kKnownBytes = 112;  // of a k tile and a row: what products need to know of activations
 inline constexpr uint32_t kMostStepRopes = 8;
 inline constexpr uint32_t kMostStepHeadDim = 256, kMostStepHeadsPerKv = 8;
 inline constexpr uint32_t kPoison = 0xffffffff;
@@ -43,7 +44,6 @@ struct alignas(16) StepOp {
   uint32_t cols = 0;
   float per_column = 0;      // 1 / cols
   uint32_t per_k_tile = 0;   // 2^32 / k tiles, rounded up; 0 of one tile
-  bool high_scaled = false;  // the upper halves of activation blocks are staged divided by 16 (packed.cuh)
   NormArgs norm;             // of the input; kEnd: of the products
   uint32_t rows[program::kMaxMatrices] = {};
   const float* bias[program::kMaxMatrices] = {};
@@ -53,7 +53,6 @@ struct alignas(16) StepOp {
   // Places of fragments, and of what belongs to them: of the input, of the outputs, which are multiplied by the norm's
   // weights of the op that reads them.
   uint32_t fragments_in = kNoPlace, fragments_out = kNoPlace;
-  bool fragments_high_scaled = false;  // as high_scaled of the op that reads them
   const float* fragments_norm = nullptr;
   float scale = 1, out_scale = 1, softcap = 0;
 
@@ -117,15 +116,17 @@ struct StepShared {
   uint32_t stage_tiles = 0;  // k tiles of activations that fit
   uint32_t slots = 0;        // partial sums of tiles
 };
-/// Bytes of staged activations per k tile: f16, and per block and half block what products need of them.
-constexpr uint32_t project_stage_bytes(uint32_t rows) { return rows * (kTileCols * 2 + 64 + 64); }
-/// Floats of a row of the partial sums of a tile: of several rows, those of four columns lie in different banks.
-constexpr uint32_t partial_stride(uint32_t rows) { return rows == 1 ? kTileRows : kTileRows + 4; }
+/// Bytes of staged activations per k tile: two of each, and what products need to know of them.
+constexpr uint32_t project_stage_bytes(uint32_t rows) { return rows * (kTileCols * 2 + kKnownBytes); }
 /// Bytes of the partial sums of a tile.
-constexpr uint32_t partial_bytes(uint32_t rows) { return rows * partial_stride(rows) * 4; }
-/// Words of the fragments of so many values, a multiple of kFragmentGroup: halves, then eight words a block of 32.
-inline constexpr uint32_t kFragmentGroup = 16;
-constexpr uint32_t fragment_words(uint32_t values) { return values / 2 + (values + 31) / 32 * 8; }
+constexpr uint32_t partial_bytes(uint32_t rows) { return rows * kTileRows * 4; }
+/// Values that are published together, by one warp. Words of the fragments of so many values: of pairs of blocks, then
+/// four words a block.
+inline constexpr uint32_t kFragmentBlock = 32;
+constexpr uint32_t limb_words(uint32_t values) { return (values + 2 * kFragmentBlock - 1) / (2 * kFragmentBlock) * 32; }
+constexpr uint32_t fragment_words(uint32_t values) {
+  return limb_words(values) + (values + kFragmentBlock - 1) / kFragmentBlock * 4;
+}
 /// k tiles of a product that are staged, and whose partial sums wait, together.
 constexpr uint32_t chunk_tiles(uint32_t k_tiles, uint32_t fit) {
   if (k_tiles <= fit) return k_tiles;

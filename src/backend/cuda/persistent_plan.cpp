@@ -14,9 +14,6 @@ namespace {
 constexpr uint32_t kPlaceAlignment = 4;  // floats: what a thread polls together
 constexpr uint32_t kEndUnit = 32;        // outputs of an ending that a block takes together
 
-// Formats whose codes of the upper half block are multiplied by 16 (packed.cuh).
-bool high_scaled(quant::Format f) { return f != quant::Format::kQ8_0; }
-
 // Where the current content of every buffer lies. Each writing of columns that were already written begins a new
 // version of the buffer, in a place of its own: nothing is overwritten during a step.
 class Places {
@@ -126,7 +123,6 @@ class Lowering {
     op.cols = p.in.width;
     op.norm = norm_args(p.input_norm);
     op.n_parts = uint8_t(p.matrices.size());
-    op.high_scaled = high_scaled(program_.weight(p.matrices[0]).format);
     for (size_t i = 0; i < p.matrices.size(); ++i) {
       op.rows[i] = p.matrices[i].rows;
       if (p.biases[i]) op.bias[i] = vector(*p.biases[i]);
@@ -167,23 +163,8 @@ class Lowering {
       std::fill(std::begin(ending.bias), std::end(ending.bias), nullptr);
       return end_rows(p, op, ending, store.outs[0]);
     }
-    std::vector<uint32_t> outs;
-    for (const Slice& out : store.outs) outs.push_back(places_.write(out));
-    // Matrices whose formats want their input staged differently are ops of their own.
-    for (const bool scaled : {true, false}) {
-      StepOp group = op;
-      std::vector<Matrix> matrices;
-      for (size_t i = 0; i < p.matrices.size(); ++i) {
-        if (high_scaled(program_.weight(p.matrices[i]).format) != scaled) continue;
-        group.out[matrices.size()] = outs[i];
-        group.rows[matrices.size()] = op.rows[i];
-        group.bias[matrices.size()] = op.bias[i];
-        matrices.push_back(p.matrices[i]);
-      }
-      group.n_parts = uint8_t(matrices.size());
-      group.high_scaled = scaled;
-      if (!matrices.empty()) ops.push_back({group, matrices});
-    }
+    for (size_t i = 0; i < store.outs.size(); ++i) op.out[i] = places_.write(store.outs[i]);
+    ops.push_back({op, p.matrices});
     return {};
   }
 
@@ -194,8 +175,6 @@ class Lowering {
     if (gate.operand) {
       op.add = places_.read(*gate.operand);
       if (op.add == kNoPlace) return "its operand is not wholly written";
-    } else if (high_scaled(program_.weight(p.matrices[1]).format) != op.high_scaled) {
-      return "a gate of two formats whose inputs are staged differently";
     }
     op.out[0] = places_.write(gate.out);
     ops.push_back({op, p.matrices});
@@ -289,7 +268,6 @@ class Lowering {
     op.norm = norm_args(logits.norm);
     op.n_parts = 1;
     op.rows[0] = logits.table.rows;
-    op.high_scaled = high_scaled(program_.weight(logits.table).format);
     op.scale = logits.scale;
     op.softcap = logits.softcap;
     ops.push_back({op, {logits.table}});
@@ -330,18 +308,17 @@ void share_fragments(PersistentPlan& plan) {
     const bool attends = maker.kind == StepOpKind::kAttend;
     if (!attends && maker.n_parts != 1 && maker.ending != EndingKind::kGate) continue;
     if (!attends && (maker.ending == EndingKind::kLogits || maker.ending == EndingKind::kProduct)) continue;
-    if (rows % kFragmentGroup != 0 || (attends && maker.cache.value_dim % kFragmentGroup != 0)) continue;
+    if (attends && maker.cache.value_dim % kFragmentBlock != 0) continue;  // a warp has a whole block
     const auto reader = std::find_if(ops.begin() + ptrdiff_t(i) + 1, ops.end(), [&](const StepOp& op) {
       return op.kind == StepOpKind::kProject && op.in == maker.out[0] && op.cols == rows;
     });
     if (reader == ops.end()) continue;
     maker.fragments_out = reader->fragments_in = plan.plane;
     maker.fragments_norm = reader->norm.weight;
-    maker.fragments_high_scaled = reader->high_scaled;
     plan.plane += round_up(fragment_words(rows), kPlaceAlignment);
     for (StepOp& op : ops)  // others that want the same
       if (&op != &*reader && op.kind == StepOpKind::kProject && op.in == maker.out[0] && op.cols == rows &&
-          op.norm.weight == reader->norm.weight && op.high_scaled == reader->high_scaled)
+          op.norm.weight == reader->norm.weight)
         op.fragments_in = reader->fragments_in;
     maker.floats_out = std::any_of(
         ops.begin(), ops.end(), [&](const StepOp& op) { return reads_floats(op, maker.out[0], maker.out[0] + rows); });
@@ -357,9 +334,9 @@ struct Needs {
 };
 
 StepShared share_memory(const Needs& needs, uint32_t rows, uint32_t bytes) {
-  constexpr uint32_t kMostSlots = 384, kPartialBytes = 32 << 10, kManyRowsTiles = 16;
+  constexpr uint32_t kPartialBytes = 32 << 10, kManyRowsTiles = 16;
   StepShared s;
-  s.slots = std::min(kMostSlots, kPartialBytes / partial_bytes(rows));
+  s.slots = kPartialBytes / partial_bytes(rows);  // of four row tiles at least
   const uint32_t fixed = s.slots * partial_bytes(rows), tile = project_stage_bytes(rows);
   // Two of the largest stages at least. One row is staged whole, several rows chunk after chunk.
   const uint32_t least_ring = 2 * kStageTiles * needs.most_tile;
@@ -435,13 +412,15 @@ class Sharing {
   quant::Format format(uint32_t part) const { return program_.weight(lowered_->matrices[part]).format; }
   uint32_t k_tiles() const { return ceil_div(lowered_->op.cols, kTileCols); }
   uint32_t chunk() const { return chunk_tiles(k_tiles(), shared_.stage_tiles); }
-  // Row tiles of a pass: a thread has one output, and partial sums of a chunk have room.
+  // Row tiles of a pass: a thread has one output, and partial sums of a chunk have room. Of a gate, whole blocks.
   uint32_t most_tiles() const {
-    return std::max(2u,
-                    std::min({kPassTiles, kStepThreads / (kTileRows * rows_), shared_.slots / std::max(1u, chunk())}));
+    const uint32_t fit = shared_.slots / std::max(1u, chunk());
+    return std::min({kPassTiles, kStepThreads / (kTileRows * rows_), fit}) / 4 * 4;
   }
+  // Row tiles that stay together: what is published as fragments, a warp publishes a block of.
+  uint32_t together() const { return lowered_->op.fragments_out == kNoPlace ? 1 : kFragmentBlock / kTileRows; }
 
-  // Units (row tiles of all parts one after another; of a gate, pairs) go to the blocks by equal bytes.
+  // Units (row tiles of all parts one after another; of a gate, with their partners) go to the blocks by equal bytes.
   void add_products() {
     const std::vector<Matrix>& matrices = lowered_->matrices;
     const bool gate = lowered_->op.ending == EndingKind::kGate;
@@ -457,8 +436,12 @@ class Sharing {
     size_t at = 0;
     for (uint32_t b = 0; b < n_blocks_; ++b) {
       const size_t begin = at;
-      // A unit belongs to the block in whose share its middle lies.
-      while (at < units.size() && (ends[at] + (at == 0 ? 0 : ends[at - 1])) * n_blocks_ < 2 * bytes * (b + 1)) ++at;
+      // What stays together belongs to the block in whose share its middle lies.
+      while (at < units.size()) {
+        const size_t end = std::min(at + together(), units.size());
+        if ((ends[end - 1] + (at == 0 ? 0 : ends[at - 1])) * n_blocks_ >= 2 * bytes * (b + 1)) break;
+        at = end;
+      }
       if (begin == at) continue;
       std::vector<StepPass> passes = gate ? gate_passes(units[begin].second, uint32_t(at - begin))
                                           : store_passes({units.begin() + begin, units.begin() + at});
@@ -612,7 +595,7 @@ Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType ty
     const StepShared shared = share_memory(needs, kRowCounts[i], shared_bytes);
     if (shared.ring == 0) continue;
     Sharing sharing(program, weights, n_blocks, kRowCounts[i], shared);
-    for (size_t op = 0; op < lowering.ops.size(); ++op) sharing.add(lowering.ops[op], uint32_t(op));
+    for (size_t op = 0; op < lowering.ops.size(); ++op) sharing.add({plan.ops[op], lowering.ops[op].matrices}, uint32_t(op));
     plan.lists[i] = sharing.finish();
     if (plan.lists[i].passes.size() > UINT32_MAX || plan.lists[i].stages.size() > UINT32_MAX)
       return unsupported("the persistent kernel's lists would be too long");

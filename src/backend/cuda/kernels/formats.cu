@@ -156,11 +156,15 @@ __device__ uint16_t packed_word(const PackSource& s, uint32_t row0, uint32_t col
     if (b == nullptr) return 0;
     uint32_t value = 0;
     if constexpr (F == Format::kQ8_0) {
-      for (int i = 0; i < 2; ++i) value |= code_of(*b, blk, sub / 2 * 16 + lane % 4 * 4 + at % 2 * 2 + i) << (8 * i);
+      for (int i = 0; i < 2; ++i) {
+        const int element = byte_of_element(at % 2 * 2 + i);  // as it is its own inverse
+        value |= code_of(*b, blk, sub / 2 * 16 + lane % 4 * 4 + element) << (8 * i);
+      }
     } else {
       for (int i = 0; i < 4; ++i) {
-        const int n = at % 2 * 4 + i;
-        value |= (code_of(*b, blk, n % 2 * 16 + lane % 4 * 4 + element_of_nibble(n)) & 15) << (4 * i);
+        const int n = at % 2 * 4 + i, element = byte_of_element(n / 2);
+        const int code = code_of(*b, blk, n % 2 * 16 + lane % 4 * 4 + element);
+        value |= (F == Format::kQ6_K && n % 2 != 0 ? code >> 2 : code & 15) << (4 * i);
       }
     }
     return uint16_t(value);
@@ -193,12 +197,17 @@ __device__ uint16_t packed_word(const PackSource& s, uint32_t row0, uint32_t col
       return uint16_t(value);
     }
     const int word = (at - 1024) / 2, lane = word / 2 % 32, blk = word / 64 * 2 + word % 2;
-    for (int p = 0; p < 8; ++p) {
-      const auto* b = block_at<F>(s, row0 + lane / 4 + 8 * (p % 2), column0);
-      const int j = p / 4 * 16 + lane % 4 * 4 + p / 2 % 2 * 2 + at % 2;
-      if (b != nullptr) value |= uint32_t(code_of(*b, blk, j) >> 4) << (2 * p);
+    for (int r8 = 0; r8 < 2; ++r8) {
+      const auto* b = block_at<F>(s, row0 + lane / 4 + 8 * r8, column0);
+      if (b == nullptr) continue;
+      uint32_t two = 0;
+      for (int i = 0; i < 8; ++i) {
+        const int high = i % 2, code = code_of(*b, blk, high * 16 + lane % 4 * 4 + byte_of_element(i / 2));
+        two |= uint32_t(high != 0 ? code & 3 : code >> 4) << (8 * (i / 2) + (high != 0 ? 2 : 4));
+      }
+      value |= r8 == 0 ? two : __funnelshift_l(two, two, 4);
     }
-    return uint16_t(value);
+    return uint16_t(value >> (16 * (at % 2)));
   }
 }
 

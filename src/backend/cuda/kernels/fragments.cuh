@@ -1,14 +1,14 @@
 // Vectors as the products that follow want them, published by whoever makes them, so that a block that reads one copies
 // it instead of rounding and measuring it again.
 //
-// A group is 16 columns of a row, the low or the high ones of a block of 32. Its values, times the norm's weights of
-// the product that reads them, are f16 numbers after scaling by a power of two that brings the largest to 2^14: none
-// overflows, and what underflows is 2^-38 of the largest. With it go, as floats, what they were divided by, minus their
-// sum, and the sum of the squares of the values themselves. Who makes a group, and how many rows there are, changes
-// none of this.
+// A block is 32 columns of a row. Its values, times the norm's weights of the product that reads them, become integers
+// x after scaling by a power of two that brings the largest to between 2^13 and 2^14, and those two limbs of a byte:
+// x = 128 · high + low, low within 0..127. With it go, as floats, what they were divided by, their sum and that of the
+// low 16 columns, and the sum of the squares of the values themselves. Who makes a block, and how many rows there are,
+// changes none of this. A block with an infinite value or none is divided by NaN, which then all products become.
 //
-// Words of the fragments of a row: halves as products read them, [block][t][low 2, high 2]; then of every block what is
-// known of its low and its high group: scales, sums, squares, two that are not used.
+// Words of the fragments of a row: limbs of pairs of blocks as products read them (step_tile.cuh), where high limbs have
+// 128 added: no word is poison, as none of them is 127. Then four of every block.
 #pragma once
 
 #include "backend/cuda/kernels/persistent_block.cuh"
@@ -16,73 +16,78 @@
 
 namespace honeycrisp::backend::cuda {
 
-constexpr int kLargestExponent = 14;
-// What scales a number up to 2^14 at most, and what undoes it: powers of two.
-struct GroupScale {
+constexpr uint32_t kHighBias = 0x80808080;
+
+// What turns numbers into integers below 127 · 128 (rounded), and what undoes it: powers of two. `largest`: the bits of
+// the largest magnitude.
+struct BlockScale {
   float before, after;
 
-  __device__ __forceinline__ explicit GroupScale(float largest) {
-    const uint32_t exponent = max(__float_as_uint(largest) >> 23, 20u);  // biased
-    before = __uint_as_float((254 + kLargestExponent - exponent) << 23);
-    after = __uint_as_float((exponent - kLargestExponent) << 23);
+  __device__ __forceinline__ explicit BlockScale(uint32_t largest) {
+    constexpr uint32_t kNearTwo = 0x020400, kInfinite = 0x7f800000;  // from 16255 / 8192 on counts as two
+    const uint32_t exponent = max((largest + kNearTwo) >> 23, 20u);  // biased
+    before = __uint_as_float((267 - exponent) << 23);
+    after = largest >= kInfinite ? __uint_as_float(0x7fffffff) : __uint_as_float((exponent - 13) << 23);
   }
 };
+__device__ __forceinline__ uint32_t magnitude_bits(float v) { return __float_as_uint(v) & 0x7fffffff; }
 
-/// Two groups by a warp, a value each lane; `column`: the lane's. `to`: place of the fragments of `values` columns.
-/// Only groups that exist are published.
-__device__ __forceinline__ void publish_groups(float* to, uint32_t values, uint32_t column, float value, float weight,
-                                               bool high_scaled, bool exists) {
-  const uint32_t group = column / kFragmentGroup, in_group = column % kFragmentGroup;
-  const bool smaller = high_scaled && group % 2 != 0;  // packed.cuh
+/// A block by a warp, a value each lane; `column`: the lane's. `to`: place of the fragments of `values` columns. Values
+/// that do not exist count as zeros; blocks without any are not published.
+__device__ __forceinline__ void publish_block(float* to, uint32_t values, uint32_t column, float value, float weight,
+                                              bool exists) {
+  const uint32_t block = column / kFragmentBlock, lane = column % kFragmentBlock;
+  if (!exists) value = 0;
   const float scaled = value * weight;
-  float largest = fabsf(scaled), squares = value * value;
+  const BlockScale scale(__reduce_max_sync(~0u, magnitude_bits(scaled)));
+  const int x = __float2int_rn(scaled * scale.before);
+  const int sum = __reduce_add_sync(~0u, x), low_sum = __reduce_add_sync(~0u, lane < 16 ? x : 0);
+  float squares = value * value;
 #pragma unroll
-  for (int d = 1; d < 16; d *= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, d));
-  const GroupScale scale(largest);
-  const uint32_t half = __half_as_ushort(__float2half_rn(scaled * (smaller ? scale.before / 16 : scale.before)));
-  float sum = f16(uint16_t(half));
-  const uint32_t other = __shfl_xor_sync(~0u, half, 1);
-#pragma unroll
-  for (int d = 1; d < 16; d *= 2) {
-    sum += __shfl_xor_sync(~0u, sum, d);
-    squares += __shfl_xor_sync(~0u, squares, d);
+  for (int d = 1; d < 32; d *= 2) squares += __shfl_xor_sync(~0u, squares, d);
+  // Of four lanes, the limbs in the bytes of two words: low limbs below, biased high ones above.
+  uint32_t limbs = (uint32_t(x) & 127) | (uint32_t(x >> 7) + 128) << 16;
+  const uint32_t second = __shfl_xor_sync(~0u, limbs, 2);
+  limbs = lane & 2 ? second | limbs << 8 : limbs | second << 8;
+  const uint32_t other = __shfl_xor_sync(~0u, limbs, 1);
+  if (block * kFragmentBlock >= values) return;
+  if (lane % 4 < 2) {  // the first lane has the high limbs' word, the second the low one's
+    const uint32_t word = lane & 1 ? __byte_perm(other, limbs, 0x5410) : __byte_perm(limbs, other, 0x7632);
+    const uint32_t at = block / 2 * 32 + (lane & 1) * 16 + lane % 16 / 4 * 4 + block % 2 * 2 + lane / 16;
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to + at), "r"(word) : "memory");
   }
-  if (!exists) return;
-  if (in_group % 2 == 0) {  // no half is 0xffff
-    const uint32_t word = group / 2 * 16 + in_group / 4 * 4 + group % 2 * 2 + in_group % 4 / 2;
-    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to + word), "r"(half | other << 16) : "memory");
-  }
-  if (in_group < 3) {
-    float* known = to + values / 2 + group / 2 * 8 + in_group * 2 + group % 2;
-    publish(known, in_group == 0 ? scale.after : in_group == 1 ? -(smaller ? sum * 16 : sum) : squares);
-  }
+  if (lane < 4)
+    publish(to + limb_words(values) + block * 4 + lane, lane == 0   ? scale.after
+                                                        : lane == 1 ? scale.after * float(sum)
+                                                        : lane == 2 ? scale.after * float(low_sum)
+                                                                    : squares);
 }
 
 // ---- reading
 
-/// Eight values that lie together in a fragment, lane t's of a block: and what the lane leaves of what is known of it.
+/// Four words of the limbs of two blocks, and a word of what is known of the tile's blocks: lane's block and one of
+/// {scale, sum, low sum, squares}.
 struct FragmentPiece {
-  uint4 halves;
-  float known, squares;
+  uint4 limbs;
+  float known;
 
   __device__ __forceinline__ void clear() {
-    halves = make_uint4(0, 0, 0, 0);
-    known = squares = 0;
+    limbs = make_uint4(0, 0, 0, 0);
+    known = 0;
   }
-  /// `at`: of the piece; `known_at`: of its block.
-  __device__ __forceinline__ void look(const float* at, const float* known_at, int t, bool has_high, bool measures) {
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(halves.x), "=r"(halves.y), "=r"(halves.z), "=r"(halves.w)
-                 : "l"(at)
-                 : "memory");
-    if (!has_high) halves.z = halves.w = 0;
-    if (t % 2 != 0 && !has_high) return;
-    known = honeycrisp::backend::cuda::look(known_at + t);
-    if (measures && t < 2) squares = honeycrisp::backend::cuda::look(known_at + 4 + t);
+  __device__ __forceinline__ void look(const float* at, const float* known_at, bool has, bool has_second,
+                                       bool has_known) {
+    if (has)
+      asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(limbs.x), "=r"(limbs.y), "=r"(limbs.z), "=r"(limbs.w)
+                   : "l"(at)
+                   : "memory");
+    if (!has_second) limbs.z = limbs.w = 0;
+    if (has_known) known = honeycrisp::backend::cuda::look(known_at);
   }
   __device__ __forceinline__ bool waits() const {
-    const uint32_t h = max(max(halves.x, halves.y), max(halves.z, halves.w));
-    return max(h, max(__float_as_uint(known), __float_as_uint(squares))) == kPoison;
+    const uint32_t h = max(max(limbs.x, limbs.y), max(limbs.z, limbs.w));
+    return max(h, __float_as_uint(known)) == kPoison;
   }
 };
 

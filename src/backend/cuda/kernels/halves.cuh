@@ -3,7 +3,7 @@
 //
 // Every row of a weight is scaled by a power of two (row_exponents, found at load) that brings its largest scale near
 // the top of f16, so a weight's rounding error is 2^-12 of itself, or 2^-26 of the row's largest, whatever its
-// magnitude. Codes become f16 without conversion: 0x6400 | q is 1024 + q, and 0x6400 | 16 q is 1024 + 16 q. Formats
+// magnitude. Codes become f16 without conversion: 0x6400 | q is 1024 + q, and of 4 q or 16 q likewise. Formats
 // with a minimum are centred: (q - 8) · scale - (min - 8 · scale), whose terms are no larger than the weights.
 //
 // Half tile: 16 rows x 256 columns, uint4[16 steps][32 lanes] = a fragment each; columns as packed.cuh orders them.
@@ -64,6 +64,12 @@ __device__ __forceinline__ __half2 centred(uint32_t v, uint32_t mask = 0x000f000
 template <int kOffset>
 __device__ __forceinline__ __half2 centred16(uint32_t v, uint32_t mask = 0x00f000f0) {
   return __hfma2(on_1024(v, mask), twice(0.0625f), twice(-64 - kOffset));
+}
+
+/// Of codes 4 q in v -> (q - kOffset), exactly.
+template <int kOffset>
+__device__ __forceinline__ __half2 centred4(uint32_t v, uint32_t mask) {
+  return __hfma2(on_1024(v, mask), twice(0.25f), twice(-256 - kOffset));
 }
 
 /// The bits of a under the mask, the others of b.
@@ -175,7 +181,7 @@ struct Halves<Format::kQ8_0> {
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             const __half2 code =
-                __hsub2(as_halves(__byte_perm(codes, 0x64646464, e == 0 ? 0x4140 : 0x4342)), twice(1024 + 128));
+                __hsub2(as_halves(__byte_perm(codes, 0x64646464, e == 0 ? 0x4240 : 0x4341)), twice(1024 + 128));
             const __half2 product = __hmul2(code, scale);
             a[2 * b + high][2 * e + r8] = as_word(kLow ? __hfma2(code, scale, __hneg2(product)) : product);
           }
@@ -282,7 +288,7 @@ struct Halves<Format::kQ6_K> {
 #pragma unroll
       for (int r8 = 0; r8 < 2; ++r8) {
         const uint32_t v = code_word(w[q], b, r8);
-        const uint32_t bits = (b == 0 ? h[q].x : h[q].y) >> (2 * r8);
+        const uint32_t bits = two_bits_of(b == 0 ? h[q].x : h[q].y, r8);
         const uint32_t both = __shfl_sync(~0u, scales[r8][b], (lane & 28) | q);
         const __half2 low = as_halves(both_low(both)), high = as_halves(both_high(both));
         float2 whole;
@@ -295,9 +301,9 @@ struct Halves<Format::kQ6_K> {
         };
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const uint32_t codes = e == 0 ? v : v >> 8, top = bits >> (4 * e);
-          a[2 * b][2 * e + r8] = product(centred<32>(merged(codes, top << 4, 0x000f000f), 0x003f003f), low, whole.x);
-          a[2 * b + 1][2 * e + r8] = product(centred16<32>(merged(codes, top, 0x00f000f0), 0x03f003f0), high, whole.y);
+          const uint32_t codes = e == 0 ? v : v >> 8, top = e == 0 ? bits : bits >> 8;
+          a[2 * b][2 * e + r8] = product(centred<32>(merged(codes, top, 0x000f000f), 0x003f003f), low, whole.x);
+          a[2 * b + 1][2 * e + r8] = product(centred4<32>(merged(codes, top, 0x00f000f0), 0x00fc00fc), high, whole.y);
         }
       }
   }

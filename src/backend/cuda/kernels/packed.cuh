@@ -1,22 +1,27 @@
 // Packed tiles: 16 rows x 256 columns of a weight whose bits are reordered so that one 16-byte load of a lane gives the
-// A fragments of mma.m16n8k16 of two blocks of 32 columns. Lane = 4 g + t; it serves rows g and g + 8 of the tile.
+// A fragments of two blocks of 32 columns, for products in f16 and in bytes. Lane = 4 g + t; it serves rows g and g + 8
+// of the tile.
 //
-// Order of columns inside a block of 32: lane t owns the "low" columns 4t..4t+3 (first mma) and the "high" columns
-// 16+4t..16+4t+3 (second mma); activations are staged in the same order.
+// Order of columns inside a block of 32: lane t owns the "low" columns 4t..4t+3 and the "high" columns 16+4t..16+4t+3,
+// each four in the bytes of a word: bytes 0 and 2 have the first two, bytes 1 and 3 the last two (byte_of_element).
 //
-// Codes become f16 numbers without conversion: w & 0x000f000f IS two subnormals q · 2^-24, and w & 0x00f000f0 two of
-// 16 q · 2^-24 (their activations are staged divided by 16). Sums are multiplied by 2^24 at the end. What formats
-// subtract (8, 128, 32, the minimums of K-quants) is one further mma per tile: the block's scales times minus the sums
-// of its activations, themselves as high and low f16.
+// As f16 (the graph's products, below): codes become numbers without conversion, as w & 0x000f000f IS two subnormals
+// q · 2^-24, and w & 0x00f000f0 two of 16 q · 2^-24 (their activations are staged divided by 16; high_factor). Sums are
+// multiplied by 2^24 at the end. What formats subtract (8, 128, 32, the minimums of K-quants) is one further mma per
+// tile: the block's scales times minus the sums of its activations, themselves as high and low f16.
+// As bytes (the persistent kernel, step_tile.cuh): w & 0x0f0f0f0f IS four codes.
 //
 // Bytes of a tile (w32, w16: as words of 32 and 16 bits; blk: block of 32 columns, 0..7; r8: row g or g + 8):
-//   4-bit codes  w32[((blk / 2) · 32 + lane) · 4 + (blk % 2) · 2 + r8], 2048 bytes; nibbles 0 4 2 6 low, 1 5 3 7 high
+//   4-bit codes  w32[((blk / 2) · 32 + lane) · 4 + (blk % 2) · 2 + r8], 2048 bytes; of byte b the low
+//                one is of the low columns, the other of the high
 //   Q4_0         scales w16[1024 + g · 16 + r8 · 8 + blk]
-//   Q8_0         codes + 128 as bytes, w32[(blk · 32 + lane) · 4 + high · 2 + r8]; scales w16[2048 + ...] as Q4_0
+//   Q8_0         codes + 128, w32[(blk · 32 + lane) · 4 + high · 2 + r8]; scales w16[2048 + ...] as Q4_0
 //   Q4_K         scale | min << 6 in 12 bits: of 48 bits at lane g · 4 + blk / 2, bits 24 r8 + 12 (blk % 2); the low 32
 //   of
 //                them w32[512 + lane], the others w16[1088 + lane]; d, dmin w16[1120 + 2 row]
-//   Q6_K         bits 4, 5: w32[512 + ((blk / 2) · 32 + lane) · 2 + blk % 2]; scales bytes[3072 + (g · 4 + blk / 2) · 8
+//   Q6_K         4-bit codes are the lower four bits in low columns, the upper four in high ones; the other two bits:
+//                w32[512 + ((blk / 2) · 32 + lane) · 2 + blk % 2], of byte b: bits 4, 5 low columns, 2, 3 high columns
+//                of row g; of row g + 8 the same of the word turned right by 4 bits; scales bytes[3072 + (g · 4 + blk / 2) · 8
 //   +
 //                r8 · 4 + blk % 2 · 2 + high]; d w16[1664 + row]
 #pragma once
@@ -27,13 +32,19 @@
 namespace honeycrisp::backend::cuda {
 
 constexpr float kUnscale = 16777216.0f;  // 2^24
-constexpr __host__ __device__ float high_factor(Format f) { return f == Format::kQ8_0 ? 1.0f : 1.0f / 16; }
+constexpr __host__ __device__ float high_factor(Format f) {
+  return f == Format::kQ8_0 ? 1.0f : f == Format::kQ6_K ? 1.0f / 4 : 1.0f / 16;
+}
 constexpr __host__ __device__ int offset_of(Format f) {
   return f == Format::kQ4_0 ? 8 : f == Format::kQ8_0 ? 128 : f == Format::kQ6_K ? 32 : 0;
 }
 
-// Where nibble n of a code word lies: element e of the low or the high four columns of lane t.
-__device__ __forceinline__ int element_of_nibble(int n) { return n / 4 + (n % 4 / 2) * 2; }
+// Where element e of four columns lies in a word, and which element a byte has: the same exchange of 1 and 2.
+__device__ __forceinline__ int byte_of_element(int e) { return (e & 1) * 2 + (e >> 1); }
+// Q6_K: the word of two bits as row g, or row g + 8, reads it.
+__device__ __forceinline__ uint32_t two_bits_of(uint32_t word, int r8) {
+  return r8 == 0 ? word : __funnelshift_r(word, word, 4);
+}
 
 // ---- reading single elements
 
@@ -45,9 +56,9 @@ __device__ inline float packed_value(const uint8_t* tile, int row, int column) {
   const auto* w16 = reinterpret_cast<const uint16_t*>(tile);
   if constexpr (F == Format::kQ8_0) {
     const uint32_t w = w32[(blk * 32 + lane) * 4 + high * 2 + r8];
-    return float(int((w >> (8 * e)) & 255) - 128) * f16(w16[2048 + g * 16 + r8 * 8 + blk]);
+    return float(int((w >> (8 * byte_of_element(e))) & 255) - 128) * f16(w16[2048 + g * 16 + r8 * 8 + blk]);
   } else {
-    const int n = (e & 1) * 4 + (e >> 1) * 2 + high;
+    const int n = 2 * byte_of_element(e) + high;
     int q = nibble(w32[((blk >> 1) * 32 + lane) * 4 + (blk & 1) * 2 + r8], n);
     if constexpr (F == Format::kQ4_0) {
       return f16(w16[1024 + g * 16 + r8 * 8 + blk]) * float(q - 8);
@@ -60,7 +71,8 @@ __device__ inline float packed_value(const uint8_t* tile, int row, int column) {
       return scale * float(q) - min;
     } else {
       const uint32_t bits = w32[512 + ((blk >> 1) * 32 + lane) * 2 + (blk & 1)];
-      q |= int(bits >> (2 * (high * 4 + (e >> 1) * 2 + r8) + 16 * (e & 1)) & 3) << 4;
+      const int two = two_bits_of(bits, r8) >> (8 * byte_of_element(e) + (high != 0 ? 2 : 4)) & 3;
+      q = high != 0 ? q << 2 | two : two << 4 | q;
       const int sub = blk * 2 + high;
       const auto scale = int8_t(tile[3072 + (g * 4 + (sub >> 2)) * 8 + r8 * 4 + (sub & 3)]);
       return f16(w16[1664 + row]) * float(scale) * float(q - 32);
@@ -214,22 +226,22 @@ __device__ __forceinline__ void multiply_tile(float (&acc)[4], float (&correctio
     float d[4];
     if constexpr (F == Format::kQ8_0) {
       const uint4 w = r.w[i];
-      mma_f16(d, __byte_perm(w.x, 0, 0x4140), __byte_perm(w.y, 0, 0x4140), __byte_perm(w.x, 0, 0x4342),
-              __byte_perm(w.y, 0, 0x4342), b.x, b.y, zero);
-      mma_f16(d, __byte_perm(w.z, 0, 0x4140), __byte_perm(w.w, 0, 0x4140), __byte_perm(w.z, 0, 0x4342),
-              __byte_perm(w.w, 0, 0x4342), b.z, b.w, d);
+      const auto first = [](uint32_t v) { return v & 0x00ff00ff; };
+      const auto last = [](uint32_t v) { return v >> 8 & 0x00ff00ff; };
+      mma_f16(d, first(w.x), first(w.y), last(w.x), last(w.y), b.x, b.y, zero);
+      mma_f16(d, first(w.z), first(w.w), last(w.z), last(w.w), b.z, b.w, d);
       add_scaled(acc, half_of(r.s[0], i), half_of(r.s[1], i), d);
       continue;
     }
     const uint4& w = r.w[i >> 1];
     const uint32_t wg = i & 1 ? w.z : w.x, w8 = i & 1 ? w.w : w.y, vg = wg >> 8, v8 = w8 >> 8;
     if constexpr (F == Format::kQ6_K) {
-      const uint32_t h = i & 1 ? r.h[i >> 1].y : r.h[i >> 1].x;
-      mma_f16(d, (wg & 0x000f000f) | (h << 4 & 0x00300030), (w8 & 0x000f000f) | (h << 2 & 0x00300030),
-              (vg & 0x000f000f) | (h & 0x00300030), (v8 & 0x000f000f) | (h >> 2 & 0x00300030), b.x, b.y, zero);
+      const uint32_t hg = i & 1 ? r.h[i >> 1].y : r.h[i >> 1].x, h8 = two_bits_of(hg, 1);
+      const auto low = [](uint32_t code, uint32_t two) { return (code & 0x000f000f) | (two & 0x00300030); };
+      const auto high = [](uint32_t code, uint32_t two) { return (code & 0x00f000f0) | (two & 0x000c000c); };
+      mma_f16(d, low(wg, hg), low(w8, h8), low(vg, hg >> 8), low(v8, h8 >> 8), b.x, b.y, zero);
       add_scaled(acc, __shfl_sync(~0u, fs[0][(2 * i) & 3], source), __shfl_sync(~0u, fs[1][(2 * i) & 3], source), d);
-      mma_f16(d, (wg & 0x00f000f0) | (h & 0x03000300), (w8 & 0x00f000f0) | (h >> 2 & 0x03000300),
-              (vg & 0x00f000f0) | (h >> 4 & 0x03000300), (v8 & 0x00f000f0) | (h >> 6 & 0x03000300), b.z, b.w, zero);
+      mma_f16(d, high(wg, hg), high(w8, h8), high(vg, hg >> 8), high(v8, h8 >> 8), b.z, b.w, zero);
       add_scaled(acc, __shfl_sync(~0u, fs[0][(2 * i + 1) & 3], source),
                  __shfl_sync(~0u, fs[1][(2 * i + 1) & 3], source), d);
     } else if constexpr (F != Format::kQ8_0) {

@@ -105,7 +105,7 @@ __device__ __forceinline__ void publish_attended(const StepArgs& a, const StepOp
   value = gated(a, op, s, row, head, d, value);
   if (op.floats_out && exists) publish(plane + op.out[0] + column, value);
   if (op.fragments_out != kNoPlace)
-    publish_groups(plane + op.fragments_out, op.rows[0], column, value, 1, op.fragments_high_scaled, exists);
+    publish_block(plane + op.fragments_out, op.rows[0], column, value, 1, exists);
 }
 
 // Partial results of a row's head: [n_chunks][value_dim + 2].

@@ -3,7 +3,7 @@
 // A warp multiplies a tile at a time and leaves its partial sums; those of an output are added in the order of k, four
 // k tiles together. So the order of every sum depends on the number of columns alone, not on which warp or block takes
 // a tile, how K is cut into chunks, or the rows: those are columns of the mma, which do not mix. Activations are
-// rounded to f16 after scaling (fragments.cuh). x is scaled by the norm's weight before the product and by 1 / rms
+// rounded to integers of 15 bits after scaling (fragments.cuh). x is scaled by the norm's weight before the product and by 1 / rms
 // after it.
 #pragma once
 
@@ -12,19 +12,19 @@
 
 namespace honeycrisp::backend::cuda {
 
-constexpr int kPiecesPerTile = int(kTileCols) / 8, kBlocks = int(kTileCols) / 32;
+constexpr int kPiecesPerTile = int(kTileCols) / 8, kPiecesPerPair = 8, kBlocks = int(kTileCols) / 32;
 
 /// How a block's working memory is used by a product of kRows rows.
 template <int kRows>
 struct ProjectMemory {
-  float* partials;      // [tiles][kRows][partial_stride]
-  __half* x;            // [blocks of 32][kRows][t][8]
-  KnownOfBlock* known;  // [blocks of 32][kRows]
+  float* partials;     // [tiles][kRows][16]: partial_at()
+  uint32_t* x;         // [k tiles][kRows][kLimbWords]
+  KnownOfTile* known;  // [k tiles][kRows]
 
   __device__ __forceinline__ ProjectMemory(uint8_t* work, const StepShared& shared) {
     partials = reinterpret_cast<float*>(work);
-    x = reinterpret_cast<__half*>(work + shared.slots * partial_bytes(kRows));
-    known = reinterpret_cast<KnownOfBlock*>(x + shared.stage_tiles * kTileCols * kRows);
+    x = reinterpret_cast<uint32_t*>(work + shared.slots * partial_bytes(kRows));
+    known = reinterpret_cast<KnownOfTile*>(x + shared.stage_tiles * kLimbWords * kRows);
   }
 };
 
@@ -39,11 +39,8 @@ __device__ __forceinline__ uint32_t column_of(int piece) { return uint32_t(piece
 __device__ __forceinline__ float4 times(const float4& a, const float4& b) {
   return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
 }
-__device__ __forceinline__ float largest_of(const float4& v, float most) {
-  return fmaxf(fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))), most);
-}
-__device__ __forceinline__ float largest_of(const Piece& v, float most) {
-  return largest_of(v.high, largest_of(v.low, most));
+__device__ __forceinline__ uint32_t largest_bits(const float4& v) {
+  return max(max(magnitude_bits(v.x), magnitude_bits(v.y)), max(magnitude_bits(v.z), magnitude_bits(v.w)));
 }
 __device__ __forceinline__ float add_squares(const float4& v, float sum) {
   return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum))));
@@ -52,34 +49,42 @@ __device__ __forceinline__ float add_squares(const Piece& v, float sum) {
   return add_squares(v.high, add_squares(v.low, sum));
 }
 
-// Rounds a piece to f16 and leaves it where fragments are read, with what products need to know of its block. `piece`:
-// from the first staged tile on. A warp's lanes hold the pieces of one tile of one row.
+// Makes integers of a piece (fragments.cuh) and leaves them where products read them, with what those need to know of
+// its block. `piece`: from the first staged tile on. A warp's lanes hold the pieces of one tile of one row.
 template <int kRows>
-__device__ __forceinline__ void stage_piece(const ProjectMemory<kRows>& m, const StepOp& op, const Piece& v, int row,
-                                            int piece) {
-  float most[2] = {largest_of(v.low, 0), largest_of(v.high, 0)}, sum[2];
+__device__ __forceinline__ void stage_piece(const ProjectMemory<kRows>& m, const Piece& v, int row, int piece) {
+  uint32_t largest = max(largest_bits(v.low), largest_bits(v.high));
 #pragma unroll
-  for (int d = 1; d < 4; d *= 2)
+  for (int d = 1; d < 4; d *= 2) largest = max(largest, __shfl_xor_sync(~0u, largest, d));
+  const BlockScale scale(largest);
+  const int blk = piece >> 2, t = piece & 3, of_tile = blk % kBlocks;
+  uint32_t words[2][2];  // [limb][low, high columns]
+  int sum[2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) most[i] = fmaxf(most[i], __shfl_xor_sync(~0u, most[i], d));
-  const GroupScale scale[2] = {GroupScale(most[0]), GroupScale(most[1])};
-  const float high_before = op.high_scaled ? scale[1].before / 16 : scale[1].before;
-  const auto pack = [](float x, float y, float factor) { return pack_halves(x * factor, y * factor); };
-  const uint4 f = {pack(v.low.x, v.low.y, scale[0].before), pack(v.low.z, v.low.w, scale[0].before),
-                   pack(v.high.x, v.high.y, high_before), pack(v.high.z, v.high.w, high_before)};
-  const float2 a = halves(f.x), b = halves(f.y), c = halves(f.z), d = halves(f.w);
-  sum[0] = -((a.x + a.y) + (b.x + b.y));
-  sum[1] = -((c.x + c.y) + (d.x + d.y)) * (op.high_scaled ? 16 : 1);
+  for (int high = 0; high < 2; ++high) {
+    const float4& f = high == 0 ? v.low : v.high;
+    const int x[4] = {__float2int_rn(f.x * scale.before), __float2int_rn(f.y * scale.before),
+                      __float2int_rn(f.z * scale.before), __float2int_rn(f.w * scale.before)};
+    sum[high] = (x[0] + x[1]) + (x[2] + x[3]);
+    words[0][high] = words[1][high] = 0;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      words[0][high] |= (uint32_t(x[e] >> 7) & 255) << (8 * byte_of_element(e));
+      words[1][high] |= (uint32_t(x[e]) & 127) << (8 * byte_of_element(e));
+    }
+  }
 #pragma unroll
   for (int e = 1; e < 4; e *= 2)
 #pragma unroll
     for (int i = 0; i < 2; ++i) sum[i] += __shfl_xor_sync(~0u, sum[i], e);
-  const int blk = piece >> 2, t = piece & 3;
-  reinterpret_cast<uint4*>(m.x)[(blk * kRows + row) * 4 + t] = f;
-  reinterpret_cast<float*>(&m.known[blk * kRows + row])[t] = t == 0   ? scale[0].after
-                                                             : t == 1 ? scale[1].after
-                                                             : t == 2 ? sum[0]
-                                                                      : sum[1];
+  uint32_t* to = m.x + (blk / kBlocks * kRows + row) * kLimbWords + of_tile / 2 * 32 + t * 4 + of_tile % 2 * 2;
+#pragma unroll
+  for (int limb = 0; limb < 2; ++limb)
+    *reinterpret_cast<uint2*>(to + limb * 16) = make_uint2(words[limb][0], words[limb][1]);
+  auto* known = reinterpret_cast<float*>(&m.known[blk / kBlocks * kRows + row]);
+  if (t < 3)
+    known[t * kBlocks + of_tile] =
+        t == 0 ? scale.after : scale.after * float(t == 1 ? sum[0] + sum[1] : sum[0]);
 }
 
 __device__ __forceinline__ uint32_t most_bits(const float4& v) {
@@ -144,7 +149,7 @@ __device__ __forceinline__ void stage_floats(const StepArgs& a, const StepOp& op
       Piece v = await_piece(a.planes + size_t(row) * a.plane + op.in, op.cols, piece, s.dog);
       if (measures) leave_squares(s, add_squares(v, 0), row, piece / kPiecesPerTile, lane);
       if (op.norm.weight != nullptr) v = times(v, weights);
-      stage_piece<kRows>(m, op, v, row, piece - tile0 * kPiecesPerTile);
+      stage_piece<kRows>(m, v, row, piece - tile0 * kPiecesPerTile);
     }
 }
 
@@ -155,7 +160,8 @@ __device__ __forceinline__ void stage_fragments(const StepArgs& a, const StepOp&
   constexpr int kGroup = kRows == 1 ? 1 : 2, kHeld = kRows == 1 ? 4 : 1;
   static_assert(kRows % kGroup == 0);
   const int lane = this_thread() % 32, n_pieces = (tile0 + n) * kPiecesPerTile;
-  const uint32_t known = op.cols / 2;  // where it begins
+  const int n_blocks = int((op.cols + kFragmentBlock - 1) / kFragmentBlock);
+  const uint32_t known = limb_words(op.cols);  // where it begins
 #pragma unroll 1
   for (int row = 0; row < int(a.n_rows); row += kGroup) {
     const float* from = a.planes + size_t(row) * a.plane + op.fragments_in;
@@ -164,21 +170,17 @@ __device__ __forceinline__ void stage_fragments(const StepArgs& a, const StepOp&
          first += kThreads * kHeld) {
       FragmentPiece v[kGroup][kHeld];
       const auto look = [&](int g, int i) {
-        const int piece = first + i * kThreads;
-        const uint32_t k = column_of(piece);
+        const int piece = first + i * kThreads, block = piece / kPiecesPerPair * 2;
         const float* row_from = from + size_t(g) * a.plane;
-        v[g][i].look(row_from + piece * 4, row_from + known + (piece >> 2) * 8, lane & 3, k + 16 < op.cols, measures);
-      };
-      const auto exists = [&](int g, int i) {
-        const int piece = first + i * kThreads;
-        return piece < n_pieces && column_of(piece) < op.cols && row + g < int(a.n_rows);
+        v[g][i].look(row_from + piece * 4, row_from + known + piece, block < n_blocks, block + 1 < n_blocks,
+                     piece / 4 < n_blocks);
       };
 #pragma unroll
       for (int g = 0; g < kGroup; ++g)
 #pragma unroll
         for (int i = 0; i < kHeld; ++i) {
           v[g][i].clear();
-          if (exists(g, i)) look(g, i);
+          if (first + i * kThreads < n_pieces && row + g < int(a.n_rows)) look(g, i);
         }
       for (uint32_t polls = 1;; ++polls) {
         bool waits = false;
@@ -195,14 +197,21 @@ __device__ __forceinline__ void stage_fragments(const StepArgs& a, const StepOp&
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) {
-        const int piece = first + i * kThreads, staged = piece - tile0 * kPiecesPerTile;
+        const int piece = first + i * kThreads, tile = piece / kPiecesPerTile;
         if (piece >= n_pieces) break;  // a whole warp
+        const uint32_t bias = piece / 4 % 2 == 0 && piece / kPiecesPerPair * 2 < n_blocks ? kHighBias : 0;
+        const uint32_t second_bias = piece / kPiecesPerPair * 2 + 1 < n_blocks ? bias : 0;
 #pragma unroll
         for (int g = 0; g < kGroup; ++g) {
           const FragmentPiece& p = v[g][i];
-          reinterpret_cast<uint4*>(m.x)[((staged >> 2) * kRows + row + g) * 4 + (staged & 3)] = p.halves;
-          reinterpret_cast<float*>(&m.known[(staged >> 2) * kRows + row + g])[staged & 3] = p.known;
-          if (measures) leave_squares(s, p.squares, row + g, piece / kPiecesPerTile, lane);
+          const int at = (tile - tile0) * kRows + row + g;
+          const bool exists = kGroup == 1 || row + g < int(a.n_rows);
+          const uint32_t first_bias = exists ? bias : 0, other_bias = exists ? second_bias : 0;
+          reinterpret_cast<uint4*>(m.x + at * kLimbWords)[lane] = {p.limbs.x ^ first_bias, p.limbs.y ^ first_bias,
+                                                                   p.limbs.z ^ other_bias, p.limbs.w ^ other_bias};
+          auto* of_blocks = reinterpret_cast<float*>(&m.known[at]);
+          if (lane % 4 != 3) of_blocks[lane % 4 * kBlocks + lane / 4] = p.known;
+          if (measures) leave_squares(s, lane % 4 == 3 ? p.known : 0, row + g, tile, lane);
         }
       }
     }
@@ -214,13 +223,13 @@ __device__ __forceinline__ void stage_fragments(const StepArgs& a, const StepOp&
 template <Format F, int kRows>
 __device__ __forceinline__ void multiply(const ProjectMemory<kRows>& m, const uint8_t* tile, float* partial, uint32_t k,
                                          Diagonal& diagonal, bool fresh, int lane) {
-  const __half* x = m.x + k * (kTileCols * kRows);
-  const KnownOfBlock* known = m.known + k * (kBlocks * kRows);
+  const uint32_t* x = m.x + k * (kLimbWords * kRows);
+  const KnownOfTile* known = m.known + k * kRows;
   Tile<F> r;
   load_tile<F, PlainLoad>(r, tile, lane);
   if constexpr (kRows == 1) {
-    if (fresh) diagonal.load(x, lane);
-    multiply_diagonal<F>(partial, r, diagonal, known, lane);
+    if (fresh) diagonal.load(x, *known, lane);
+    multiply_diagonal<F>(partial, r, diagonal, lane);
   } else {
     multiply_rows<F, kRows>(partial, r, x, known, lane);
   }
@@ -231,7 +240,7 @@ template <int kRows>
 __device__ __forceinline__ void multiply_chunk(Ring& ring, const StepPass& pass, int k_tiles, uint32_t per_k_tile,
                                                const ProjectMemory<kRows>& m, int warp, int lane) {
   Diagonal diagonal;
-  if constexpr (kRows == 1) diagonal.clear();
+  if constexpr (kRows == 1) diagonal.clear();  // else its registers would be taken during all passes
   uint32_t first = 0, end = 0, held = ~0u;  // tiles of the pass; the k tile of the diagonal
   const uint32_t all = uint32_t(pass.n_tiles) * k_tiles;
 #pragma unroll 1
@@ -244,7 +253,7 @@ __device__ __forceinline__ void multiply_chunk(Ring& ring, const StepPass& pass,
       if (warp < int(stage.y)) {
         const uint32_t tile = first + warp, row_tile = k_tiles == 1 ? tile : __umulhi(tile, per_k_tile);
         const uint32_t k = tile - row_tile * k_tiles;
-        float* partial = m.partials + tile * (partial_stride(kRows) * kRows);
+        float* partial = m.partials + tile * (kTileRows * kRows);
         const uint8_t* from = ring.memory + stage.x;
         switch (format) {
 #define HC_X(e)                                                                                                \
@@ -267,7 +276,7 @@ __device__ __forceinline__ void multiply_chunk(Ring& ring, const StepPass& pass,
 template <int kRows>
 __device__ __forceinline__ void add_partials(float (&sum)[2], const float* partials, const float* others, int n,
                                              int k_tiles) {
-  constexpr int kTogether = int(kRoundTiles), kStride = int(partial_stride(kRows)) * kRows;
+  constexpr int kTogether = int(kRoundTiles), kStride = int(kTileRows) * kRows;
 #pragma unroll 1
   for (; k_tiles > 0; k_tiles -= kTogether, partials += kTogether * kStride, others += kTogether * kStride) {
     float part[kTogether], other[kTogether];
@@ -291,7 +300,7 @@ __device__ __forceinline__ float activated(program::Activation activation, float
 struct Ending {
   EndingKind kind;
   program::Activation activation;
-  bool floats_out, high_scaled;
+  bool floats_out;
   uint32_t add, fragments_out, rows0;
   float scale, out_scale, softcap;
 
@@ -299,7 +308,6 @@ struct Ending {
       : kind(op.ending),
         activation(op.activation),
         floats_out(op.floats_out),
-        high_scaled(op.fragments_high_scaled),
         add(op.add),
         fragments_out(op.fragments_out),
         rows0(op.rows[0]),
@@ -317,27 +325,34 @@ struct Ending {
   }
 };
 
-// The output of a thread: element r16 of row `row` of the batch, of row tile `tile` and, of a gate, of its partner.
-// Sixteen neighbouring lanes have the elements of one row.
+// The output of a thread: element r16 of row `row` of the batch, of row tile `tile` and, of a gate, of its partner. A
+// warp has those of two row tiles of one row of the batch.
 template <int kRows>
 struct Output {
-  static constexpr int kOfTile = int(kTileRows) * kRows;
-  int tile, within;
+  int tile, warp, lane;
   bool exists;
 
   __device__ __forceinline__ Output(const StepArgs& a, const StepOp& op, const StepPass& pass, int thread)
-      : tile(thread / kOfTile), within(thread % kOfTile) {
+      : tile(thread / (32 * kRows) * 2 + thread % 32 / 16), warp(thread / 32), lane(thread % 32) {
     exists = tile < n_outputs(op, pass) && row() < int(a.n_rows) && r16() < pass.tiles[tile].n_rows;
+  }
+  /// Whether a lane of the warp may have one.
+  __device__ __forceinline__ bool warp_has(const StepOp& op, const StepPass& pass) const {
+    return warp / kRows * 2 < n_outputs(op, pass);
+  }
+  /// The lane's column of the outputs, whether or not it exists.
+  __device__ __forceinline__ uint32_t column(const StepPass& pass) const {
+    return pass.tiles[warp / kRows * 2].row + lane;
   }
   /// Row tiles of outputs.
   static __device__ __forceinline__ int n_outputs(const StepOp& op, const StepPass& pass) {
     return op.ending == EndingKind::kGate ? pass.n_tiles / 2 : pass.n_tiles;
   }
-  __device__ __forceinline__ int r16() const { return within % int(kTileRows); }
-  __device__ __forceinline__ int row() const { return within / int(kTileRows); }
+  __device__ __forceinline__ int r16() const { return lane % int(kTileRows); }
+  __device__ __forceinline__ int row() const { return warp % kRows; }
   /// Of a tile `of` of the pass, in a chunk of n_k tiles.
   __device__ __forceinline__ const float* partials(const ProjectMemory<kRows>& m, int of, int n_k) const {
-    return m.partials + of * n_k * int(partial_stride(kRows)) * kRows + row() * int(partial_stride(kRows)) + r16();
+    return m.partials + of * n_k * int(kTileRows) * kRows + partial_at(row(), r16());
   }
   __device__ __forceinline__ const float* added(const StepArgs& a, const StepOp& op, const StepPass& pass) const {
     return a.planes + size_t(row()) * a.plane + op.add + pass.tiles[tile].row + r16();
@@ -387,7 +402,7 @@ __device__ __forceinline__ void project_pass(const StepArgs& a, const StepOp& op
   } while (kRows != 1 && tile0 < k_tiles);
 
   const Output<kRows> out(a, op, pass, this_thread());
-  if (int(this_thread() & ~31u) >= out.n_outputs(op, pass) * out.kOfTile) return;  // a whole warp
+  if (!out.warp_has(op, pass)) return;
   const Ending ending(op);
   const StepTile place = pass.tiles[out.tile < int(kPassTiles) ? out.tile : 0];
   const uint32_t r = place.row + out.r16(), to = op.out[place.part];
@@ -408,8 +423,8 @@ __device__ __forceinline__ void project_pass(const StepArgs& a, const StepOp& op
       publish(plane + to + r, value);
     }
   }
-  if (ending.fragments_out != kNoPlace)
-    publish_groups(plane + ending.fragments_out, ending.rows0, r, value, weight, ending.high_scaled, out.exists);
+  if (ending.fragments_out != kNoPlace && out.row() < int(a.n_rows))
+    publish_block(plane + ending.fragments_out, ending.rows0, out.column(pass), value, weight, out.exists);
 }
 
 // ---- endings that norm whole rows of products
@@ -444,11 +459,12 @@ __device__ __forceinline__ void end_pass(const StepArgs& a, const StepOp& op, co
     if (lane == 0) s.scales[warp] = rsqrtf(fmaf(squares, op.per_column, op.norm.eps));
   }
   __syncthreads();
-  const uint32_t n = pass.end - pass.begin;
+  const uint32_t n = (pass.end - pass.begin + kFragmentBlock - 1) / kFragmentBlock * kFragmentBlock;
   const uint32_t n_outputs = n * a.n_rows;
-  for (uint32_t o = this_thread(); o - lane < n_outputs; o += kThreads) {
-    const bool exists = o < n_outputs;
-    const uint32_t row = exists ? o / n : 0, r = exists ? pass.begin + o % n : pass.begin;
+  for (uint32_t o = this_thread(); o < n_outputs; o += kThreads) {
+    const uint32_t row = o / n, column = pass.begin + o % n;  // a warp has a block of one row
+    const bool exists = column < pass.end;
+    const uint32_t r = exists ? column : pass.begin;
     float y = look(a.planes + size_t(row) * a.plane + op.in + r) * scale * s.scales[row];
     if (op.norm.weight != nullptr) y *= __ldg(op.norm.weight + r);
     if (!stores) y *= op.scale;
@@ -457,9 +473,8 @@ __device__ __forceinline__ void end_pass(const StepArgs& a, const StepOp& op, co
     float* plane = a.planes + size_t(row) * a.plane;
     if (op.floats_out && exists) publish(plane + op.out[0] + r, y);
     if (op.fragments_out != kNoPlace)
-      publish_groups(plane + op.fragments_out, op.rows[0], r, y,
-                     op.fragments_norm != nullptr ? __ldg(op.fragments_norm + r) : 1.0f, op.fragments_high_scaled,
-                     exists);
+      publish_block(plane + op.fragments_out, op.rows[0], column, y,
+                    op.fragments_norm != nullptr ? __ldg(op.fragments_norm + r) : 1.0f, exists);
   }
   __syncthreads();
 }

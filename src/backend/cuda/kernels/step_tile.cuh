@@ -1,14 +1,20 @@
 // Products of one packed tile (packed.cuh) with staged activations of one row or of several, in the persistent kernel.
 //
-// Activations are f16 numbers; the low and the high 16 columns of a block of 32 are scaled by a power of two of their
-// own (fragments.cuh). The product D of a half block begins with what the format subtracts from every code times minus
-// the sum of the activations, and is multiplied by the scales of weights and activations. Products of two neighbouring
-// blocks are added to one sum, and the four sums of a tile as ((0 + 1) + (2 + 3)).
+// Activations are integers of 15 bits, scaled by a power of two per block of 32 columns (fragments.cuh), as two limbs
+// of a byte: x = 128 · high + low. mma.m16n8k32 (k16 where a scale is of 16 columns) multiplies the bytes of codes with
+// those of limbs, exactly. D begins at 1.5 · 2^23, so that its bits are a float that the sums can be read from, as they
+// stay below 2^22; only then anything is rounded. So how the sums come about changes no bit.
 //
-// The columns of an mma do not mix. With several rows they are rows, and a lane needs the scales of other lanes'
-// blocks. With one row, column i takes the activations of block i and zeros else: eight blocks share one D, whose
-// elements lie just where a lane has the scales of its blocks 2t and 2t + 1. Adding zeros changes no bit, so both are
-// the same sums.
+// Of a tile and a row of activations: per block v = scale · (128 · sum of high + sum of low) - offset · sum of x, and
+// the products of two neighbouring blocks are added to one sum; the four sums of a tile as ((0 + 1) + (2 + 3)).
+//
+// The columns of an mma do not mix. With several rows, columns 2i and 2i + 1 are the limbs of row i, and a lane needs
+// the scales of other lanes' blocks. With one row they are the limbs of blocks 2i (in one D) and 2i + 1 (in another),
+// zeros else: all blocks of a tile share these two D, whose elements lie just where a lane has the scales of its blocks
+// 2t and 2t + 1.
+//
+// A format is: how its codes become bytes (codes), what they are multiplied by then and how many columns a scale has
+// (TileFormat), what is subtracted from every code (offset_of), and its scales and minimums (LaneScales).
 #pragma once
 
 #include "backend/cuda/kernels/packed.cuh"
@@ -16,71 +22,74 @@
 
 namespace honeycrisp::backend::cuda {
 
-/// Of a block and a row: what its low and high activations were divided by, and minus their sums.
-struct alignas(16) KnownOfBlock {
-  float scale[2], sum[2];
+constexpr int kLimb = 128;
+
+/// Of the blocks of a tile and a row: what activations were divided by, and the sums of all and of the low 16 columns.
+struct alignas(16) KnownOfTile {
+  float scale[8], sum[8], low_sum[8];
+  float unused[4];  // so that four rows lie in different banks
 };
+static_assert(sizeof(KnownOfTile) == kKnownBytes);
 
-constexpr float kCodeUnit = 1 / kUnscale;  // codes are in units of 2^-24
+/// Words of a row's limbs in a tile, as B fragments: [pair of blocks][limb][t][block of the pair][low, high columns],
+/// of four bytes in the order of packed.cuh.
+constexpr int kLimbWords = int(kTileCols) * 2 / 4;
 
-/// The activations of one row as B fragments: block i in column i, zeros in the others.
-struct Diagonal {
-  uint4 b[8];
+// ---- formats
 
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) b[i] = make_uint4(0, 0, 0, 0);
-  }
-  /// x: of the tile, [blk][t][8] in shared memory. Lanes of column i change block i only.
-  __device__ __forceinline__ void load(const __half* x, int lane) {
-    const uint32_t from = uint32_t(__cvta_generic_to_shared(x)) + lane * 16, column = lane >> 2;
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-      asm volatile(
-          "{\n .reg .pred mine;\n setp.eq.u32 mine, %5, %6;\n @mine ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
-          : "+r"(b[i].x), "+r"(b[i].y), "+r"(b[i].z), "+r"(b[i].w)
-          : "r"(from), "r"(column), "r"(i));
-  }
-};
-
-/// The A fragments of block i of a tile, for the low and the high columns.
+/// kScaleColumns: of a scale, 32 or 16. kLowUnit, kHighUnit: what codes() multiplies codes of low and of high columns
+/// by, powers of two; equal where a scale has 32 columns. kMinimums: LaneScales has some.
 template <Format F>
-__device__ __forceinline__ void fragments(const Tile<F>& r, int i, uint32_t (&low)[4], uint32_t (&high)[4]) {
+struct TileFormat {
+  static constexpr int kScaleColumns = 32;
+  static constexpr float kLowUnit = 16, kHighUnit = 16;
+  static constexpr bool kMinimums = F == Format::kQ4_K;
+};
+template <>
+struct TileFormat<Format::kQ8_0> {
+  static constexpr int kScaleColumns = 32;
+  static constexpr float kLowUnit = 1, kHighUnit = 1;
+  static constexpr bool kMinimums = false;
+};
+template <>
+struct TileFormat<Format::kQ6_K> {
+  static constexpr int kScaleColumns = 16;
+  static constexpr float kLowUnit = 1, kHighUnit = 4;
+  static constexpr bool kMinimums = false;
+};
+
+/// The A fragments of block i of a tile, unsigned bytes: rows g and g + 8 of the low columns, and of the high ones.
+template <Format F>
+__device__ __forceinline__ void codes(const Tile<F>& r, int i, uint32_t (&a)[4]) {
   if constexpr (F == Format::kQ8_0) {
-    const uint4 w = r.w[i];
-    low[0] = __byte_perm(w.x, 0, 0x4140), low[1] = __byte_perm(w.y, 0, 0x4140);
-    low[2] = __byte_perm(w.x, 0, 0x4342), low[3] = __byte_perm(w.y, 0, 0x4342);
-    high[0] = __byte_perm(w.z, 0, 0x4140), high[1] = __byte_perm(w.w, 0, 0x4140);
-    high[2] = __byte_perm(w.z, 0, 0x4342), high[3] = __byte_perm(w.w, 0, 0x4342);
+    a[0] = r.w[i].x, a[1] = r.w[i].y, a[2] = r.w[i].z, a[3] = r.w[i].w;
   } else {
     const uint4& w = r.w[i >> 1];
-    const uint32_t wg = i & 1 ? w.z : w.x, w8 = i & 1 ? w.w : w.y, words[4] = {wg, w8, wg >> 8, w8 >> 8};
+    const uint32_t words[2] = {i & 1 ? w.z : w.x, i & 1 ? w.w : w.y};
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      low[j] = words[j] & 0x000f000f;
-      high[j] = words[j] & 0x00f000f0;
-    }
-    if constexpr (F == Format::kQ6_K) {
-      const uint32_t h = i & 1 ? r.h[i >> 1].y : r.h[i >> 1].x;
-      low[0] |= h << 4 & 0x00300030, low[1] |= h << 2 & 0x00300030;
-      low[2] |= h & 0x00300030, low[3] |= h >> 2 & 0x00300030;
-      high[0] |= h & 0x03000300, high[1] |= h >> 2 & 0x03000300;
-      high[2] |= h >> 4 & 0x03000300, high[3] |= h >> 6 & 0x03000300;
+    for (int r8 = 0; r8 < 2; ++r8) {
+      if constexpr (F == Format::kQ6_K) {
+        const uint32_t two = two_bits_of(i & 1 ? r.h[i >> 1].y : r.h[i >> 1].x, r8);
+        a[r8] = (words[r8] & 0x0f0f0f0f) | (two & 0x30303030);
+        a[2 + r8] = (words[r8] & 0xf0f0f0f0) | (two & 0x0c0c0c0c);
+      } else {
+        a[r8] = (words[r8] * 16) & 0xf0f0f0f0;  // by the multiplier, which is idle
+        a[2 + r8] = words[r8] & 0xf0f0f0f0;
+      }
     }
   }
 }
 
-/// What a lane knows of its blocks 2t and 2t + 1 in rows g and g + 8: scales of the blocks (Q6_K: of half blocks
-/// 4t..4t + 3) without the factor of the tile, and Q4_K's minimums, as codes.
+/// What a lane knows of its blocks 2t and 2t + 1 (or half blocks 4t..4t + 3) in rows g and g + 8: scales; minimums, times
+/// minus the unit; and what their sum is multiplied by in the end.
 template <Format F>
 struct LaneScales {
-  static constexpr int kEach = F == Format::kQ6_K ? 4 : 2;
-  float of[2][kEach];
-  float whole[2] = {};     // Q6_K: d
-  float min_unit[2] = {};  // Q4_K
-  uint32_t mins[2] = {};
+  static constexpr int kEach = 64 / TileFormat<F>::kScaleColumns;
+  float of[2][kEach], minus_min[2][kEach], whole[2];
 
   __device__ __forceinline__ explicit LaneScales(const Tile<F>& r) {
+    constexpr float kUnit = TileFormat<F>::kLowUnit;
+    whole[0] = whole[1] = 1 / kUnit;
     if constexpr (F == Format::kQ4_0 || F == Format::kQ8_0) {
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
@@ -92,135 +101,189 @@ struct LaneScales {
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
         const float2 d = halves(row == 0 ? r.d0 : r.d1);
-        const uint32_t f = fields[row];
-        of[row][0] = d.x * float(f & 63), of[row][1] = d.x * float(f >> 12 & 63);
-        min_unit[row] = d.y;
-        mins[row] = (f >> 6 & 63) | (f >> 18 & 63) << 16;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          of[row][i] = d.x * float(fields[row] >> (12 * i) & 63);
+          minus_min[row][i] = -kUnit * d.y * float(fields[row] >> (12 * i + 6) & 63);
+        }
       }
     } else {
       const float2 d = halves(r.d);
       whole[0] = d.x, whole[1] = d.y;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        of[0][i] = float(int8_t(r.sc.x >> (8 * i)));
-        of[1][i] = float(int8_t(r.sc.y >> (8 * i)));
-      }
+      for (int row = 0; row < 2; ++row)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)  // a signed byte under the exponent of 2^23
+          of[row][i] =
+              __uint_as_float(__byte_perm((row == 0 ? r.sc.x : r.sc.y) ^ 0x80808080, 0x4b000000, 0x7540 | i)) -
+              8388736.0f;
     }
   }
 };
 
-/// acc += the products of blocks 2p and 2p + 1 in one row of the tile and one column. low, high: their D. scale: as in
-/// LaneScales; mins: two halves.
+// ---- products
+
+// What D begins with, as bits and as a number.
+constexpr int kSumBits = 0x4b400000;
+constexpr float kSumStart = 12582912.0f;
+
+__device__ __forceinline__ void mma_bytes(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void mma_bytes(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t b0) {
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a0), "r"(a1), "r"(b0));
+}
+
+/// The D of a pair of blocks, or of their low and high columns.
 template <Format F>
-__device__ __forceinline__ float add_pair(float acc, const float (&low)[2], const float (&high)[2],
-                                          const float (&scale)[LaneScales<F>::kEach], float whole, float min_unit,
-                                          uint32_t mins, const KnownOfBlock& x0, const KnownOfBlock& x1) {
-  if constexpr (F == Format::kQ6_K) {
-    float sum = scale[0] * (x0.scale[0] * low[0]);
-    sum = fmaf(scale[1], x0.scale[1] * high[0], sum);
-    sum = fmaf(scale[2], x1.scale[0] * low[1], sum);
-    sum = fmaf(scale[3], x1.scale[1] * high[1], sum);
-    return fmaf(whole, sum, acc);
-  } else {
-    acc = fmaf(scale[0], fmaf(x0.scale[1], high[0], x0.scale[0] * low[0]), acc);
-    acc = fmaf(scale[1], fmaf(x1.scale[1], high[1], x1.scale[0] * low[1]), acc);
-    if constexpr (F == Format::kQ4_K) {
-      const float2 m = halves(mins);
-      const float sum0 = fmaf(x0.scale[1], x0.sum[1], x0.scale[0] * x0.sum[0]);
-      const float sum1 = fmaf(x1.scale[1], x1.sum[1], x1.scale[0] * x1.sum[0]);
-      acc = fmaf(min_unit, fmaf(m.y, sum1, m.x * sum0), acc);
+struct PairSums {
+  static constexpr int kEach = LaneScales<F>::kEach;
+  int d[kEach][4];
+
+  __device__ __forceinline__ PairSums() {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) d[i][j] = kSumBits;
+  }
+  /// += block `blk` of the pair times {low, high columns}.
+  __device__ __forceinline__ void add(int blk, const uint32_t (&a)[4], uint32_t low, uint32_t high) {
+    if constexpr (kEach == 2) {
+      mma_bytes(d[blk], a, low, high);
+    } else {
+      mma_bytes(d[2 * blk], a[0], a[1], low);
+      mma_bytes(d[2 * blk + 1], a[2], a[3], high);
+    }
+  }
+  /// The pair's product in row g + 8 `row` of the tile. scale, sum, low_sum: of its blocks (KnownOfTile).
+  __device__ __forceinline__ float product(int row, const float (&of)[kEach], const float (&minus_min)[kEach],
+                                           const float2& scale, const float2& sum, const float2& low_sum) const {
+    constexpr float kUnit = TileFormat<F>::kLowUnit, kOfHigh = kUnit / TileFormat<F>::kHighUnit;
+    constexpr float kOffset = kUnit * float(offset_of(F));
+    float acc = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int blk = i * 2 / kEach, high = kEach == 2 ? 0 : i % 2;
+      const float block_scale = blk == 0 ? scale.x : scale.y, whole_sum = blk == 0 ? sum.x : sum.y;
+      const float low = blk == 0 ? low_sum.x : low_sum.y;
+      const float of_sum = kEach == 2 ? whole_sum : high != 0 ? whole_sum - low : low;
+      const float limbs = fmaf(kLimb, __int_as_float(d[i][2 * row]) - kSumStart,
+                               __int_as_float(d[i][2 * row + 1]) - kSumStart);
+      const float limbs_scale = high != 0 ? block_scale * kOfHigh : block_scale;
+      const float v = kOffset == 0 ? limbs_scale * limbs : fmaf(limbs_scale, limbs, -kOffset * of_sum);
+      acc = i == 0 ? of[i] * v : fmaf(of[i], v, acc);
+      if constexpr (TileFormat<F>::kMinimums) acc = fmaf(minus_min[i], of_sum, acc);
     }
     return acc;
   }
-}
+};
 
-/// What D begins with, per sum: the format's offset.
-template <Format F>
-constexpr float kSumFactor = float(offset_of(F)) * kCodeUnit;
+/// One row's activations of a tile, as a lane holds them: limbs of blocks 2i and 2i + 1 in columns 2i and 2i + 1, zeros
+/// in the others; what is known of blocks 2t and 2t + 1.
+struct Diagonal {
+  uint32_t b[8][2];
+  float2 scale, sum, low_sum;
 
-/// The product of a tile and one row of activations, into partial[16]. known: [blk].
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) b[i][0] = b[i][1] = 0;
+    scale = sum = low_sum = {0, 0};
+  }
+  /// x: of the tile, in shared memory.
+  __device__ __forceinline__ void load(const uint32_t* x, const KnownOfTile& known, int lane) {
+    const auto limbs = *reinterpret_cast<const uint4*>(x + lane * 4);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool mine = lane >> 3 == i;
+      b[2 * i][0] = mine ? limbs.x : 0, b[2 * i][1] = mine ? limbs.y : 0;
+      b[2 * i + 1][0] = mine ? limbs.z : 0, b[2 * i + 1][1] = mine ? limbs.w : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) asm volatile("" : "+r"(b[i][0]), "+r"(b[i][1]));  // once, not for every tile
+    const int t = lane & 3;
+    scale = *reinterpret_cast<const float2*>(&known.scale[2 * t]);
+    sum = *reinterpret_cast<const float2*>(&known.sum[2 * t]);
+    low_sum = *reinterpret_cast<const float2*>(&known.low_sum[2 * t]);
+  }
+};
+
+/// The product of a tile and one row of activations, into partial[16].
 template <Format F>
-__device__ __forceinline__ void multiply_diagonal(float* partial, const Tile<F>& r, Diagonal& x,
-                                                  const KnownOfBlock* known, int lane) {
+__device__ __forceinline__ void multiply_diagonal(float* partial, const Tile<F>& r, const Diagonal& x, int lane) {
   const int g = lane >> 2, t = lane & 3;
-  const LaneScales<F> scales(r);
-  const KnownOfBlock x0 = known[2 * t], x1 = known[2 * t + 1];
-  const float low0 = x0.sum[0] * kSumFactor<F>, low1 = x1.sum[0] * kSumFactor<F>;
-  const float high0 = x0.sum[1] * kSumFactor<F>, high1 = x1.sum[1] * kSumFactor<F>;
-  float low[4] = {low0, low1, low0, low1}, high[4] = {high0, high1, high0, high1};
+  PairSums<F> sums;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    uint32_t a[4], b[4];
-    fragments<F>(r, i, a, b);
-    mma_f16(low, a[0], a[1], a[2], a[3], x.b[i].x, x.b[i].y, low);
-    mma_f16(high, b[0], b[1], b[2], b[3], x.b[i].z, x.b[i].w, high);
+    uint32_t a[4];
+    codes<F>(r, i, a);
+    sums.add(i & 1, a, x.b[i][0], x.b[i][1]);
   }
+  const LaneScales<F> scales(r);
   float acc[2];
 #pragma unroll
   for (int row = 0; row < 2; ++row)
-    acc[row] = add_pair<F>(0, {low[2 * row], low[2 * row + 1]}, {high[2 * row], high[2 * row + 1]}, scales.of[row],
-                           scales.whole[row], scales.min_unit[row], scales.mins[row], x0, x1);
+    acc[row] = sums.product(row, scales.of[row], scales.minus_min[row], x.scale, x.sum, x.low_sum);
   // Over the four lanes of a row: even lanes take row g, odd ones g + 8.
   const float sent = t & 1 ? acc[0] : acc[1];
   float mine = t & 1 ? acc[1] : acc[0];
   mine += __shfl_xor_sync(~0u, sent, 1);
   mine += __shfl_xor_sync(~0u, mine, 2);
-  if (t < 2) partial[g + 8 * t] = mine * kUnscale;
+  if (t < 2) partial[g + 8 * t] = mine * (t == 0 ? scales.whole[0] : scales.whole[1]);
 }
 
-/// The product of a tile and kRows rows of activations, into partial[kRows][partial_stride(kRows)]. x:
-/// [blk][row][t][8]; known: [blk][row].
+/// Where the partial sum of element r16 of a row of activations lies: eight rows and four elements in different banks.
+__device__ __forceinline__ int partial_at(int row, int r16) { return row * int(kTileRows) + (r16 ^ (row & 2) << 2); }
+
+/// The product of a tile and kRows rows of activations, into partial[kRows][16]. x: [row][kLimbWords]; known: [row].
 template <Format F, int kRows>
-__device__ __forceinline__ void multiply_rows(float* partial, const Tile<F>& r, const __half* x,
-                                              const KnownOfBlock* known, int lane) {
-  constexpr int kEach = LaneScales<F>::kEach;
+__device__ __forceinline__ void multiply_rows(float* partial, const Tile<F>& r, const uint32_t* x,
+                                              const KnownOfTile* known, int lane) {
+  constexpr int kEach = LaneScales<F>::kEach, kOfMma = 4;  // rows of an mma's columns
   const int g = lane >> 2, t = lane & 3;
-  const auto* fragment = reinterpret_cast<const uint4*>(x) + g % kRows * 4 + t;
-  const int columns[2] = {2 * t % kRows, (2 * t + 1) % kRows};
+  const auto* limbs = reinterpret_cast<const uint4*>(x + (g >> 1) * kLimbWords) + (g & 1) * 4 + t;
   const LaneScales<F> mine(r);
-  float acc[4][4] = {};
+  float first[kRows / kOfMma][2], second[kRows / kOfMma][2];
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) {
     const int source = (lane & 28) | pair;  // the lane that has the scales
-    KnownOfBlock k[2][2];                   // [block][column]
-    float d[2][2][4];                       // [block][low, high]
+    float of[2][kEach], minus_min[2][kEach];
 #pragma unroll
-    for (int blk = 0; blk < 2; ++blk) {
+    for (int row = 0; row < 2; ++row)
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        k[blk][c] = known[(2 * pair + blk) * kRows + columns[c]];
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          d[blk][half][c] = d[blk][half][c + 2] = k[blk][c].sum[half] * kSumFactor<F>;
+      for (int i = 0; i < kEach; ++i) {
+        of[row][i] = __shfl_sync(~0u, mine.of[row][i], source);
+        if constexpr (TileFormat<F>::kMinimums) minus_min[row][i] = __shfl_sync(~0u, mine.minus_min[row][i], source);
       }
-      uint32_t a[4], b[4];
-      fragments<F>(r, 2 * pair + blk, a, b);
-      const uint4 v = fragment[(2 * pair + blk) * kRows * 4];
-      mma_f16(d[blk][0], a[0], a[1], a[2], a[3], v.x, v.y, d[blk][0]);
-      mma_f16(d[blk][1], b[0], b[1], b[2], b[3], v.z, v.w, d[blk][1]);
-    }
+    uint32_t a[2][4];
+    codes<F>(r, 2 * pair, a[0]);
+    codes<F>(r, 2 * pair + 1, a[1]);
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      float scale[kEach];
+    for (int n = 0; n < kRows / kOfMma; ++n) {
+      const uint4 b = limbs[n * kOfMma * (kLimbWords / 4) + pair * 8];
+      PairSums<F> sums;
+      sums.add(0, a[0], b.x, b.y);
+      sums.add(1, a[1], b.z, b.w);
+      const KnownOfTile& k = known[t + kOfMma * n];
+      const float2 scale = *reinterpret_cast<const float2*>(&k.scale[2 * pair]);
+      const float2 sum = *reinterpret_cast<const float2*>(&k.sum[2 * pair]);
+      const float2 low_sum = *reinterpret_cast<const float2*>(&k.low_sum[2 * pair]);
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) scale[i] = __shfl_sync(~0u, mine.of[row][i], source);
-      const uint32_t mins = F == Format::kQ4_K ? __shfl_sync(~0u, mine.mins[row], source) : 0;
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const int i = row * 2 + c;
-        acc[pair][i] = add_pair<F>(0, {d[0][0][i], d[1][0][i]}, {d[0][1][i], d[1][1][i]}, scale, mine.whole[row],
-                                   mine.min_unit[row], mins, k[0][c], k[1][c]);
+      for (int row = 0; row < 2; ++row) {
+        const float p = sums.product(row, of[row], minus_min[row], scale, sum, low_sum);
+        float& sum_of_two = pair < 2 ? first[n][row] : second[n][row];
+        sum_of_two = pair % 2 == 0 ? p : sum_of_two + p;
       }
     }
   }
 #pragma unroll
-  for (int row = 0; row < 2; ++row)
+  for (int n = 0; n < kRows / kOfMma; ++n)
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      const int i = row * 2 + c;
-      const float sum = (acc[0][i] + acc[1][i]) + (acc[2][i] + acc[3][i]);
-      if (2 * t + c < kRows) partial[(2 * t + c) * partial_stride(kRows) + g + 8 * row] = sum * kUnscale;
-    }
+    for (int row = 0; row < 2; ++row)
+      partial[partial_at(t + kOfMma * n, g + 8 * row)] = (first[n][row] + second[n][row]) * mine.whole[row];
 }
 
 }  // namespace honeycrisp::backend::cuda
