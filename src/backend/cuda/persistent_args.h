@@ -42,9 +42,9 @@ struct alignas(16) StepOp {
   uint8_t n_parts = 0;
   uint32_t in = 0;  // place of the input (kEnd: of the products)
   uint32_t cols = 0;
-  float per_column = 0;      // 1 / cols
-  uint32_t per_k_tile = 0;   // 2^32 / k tiles, rounded up; 0 of one tile
-  NormArgs norm;             // of the input; kEnd: of the products
+  float per_column = 0;     // 1 / cols
+  uint32_t per_k_tile = 0;  // 2^32 / k tiles, rounded up; 0 of one tile
+  NormArgs norm;            // of the input; kEnd: of the products
   uint32_t rows[program::kMaxMatrices] = {};
   const float* bias[program::kMaxMatrices] = {};
   uint32_t out[program::kMaxMatrices] = {};
@@ -106,8 +106,10 @@ struct alignas(16) StepStage {
   const uint8_t* from[kStageCopies] = {};
   uint32_t bytes[kStageCopies] = {};
   uint32_t n_tiles = 0;
+  uint32_t ends_op = 0;  // whether it is the block's last of an op
 };
 static_assert(sizeof(StepStage) == 32);
+inline constexpr uint32_t kStagesAhead = 96;  // without tiles at the end of a list, which is read ahead of
 
 /// Dynamic shared memory of the kernel.
 struct StepShared {
@@ -174,6 +176,9 @@ struct StepArgs {
   uint64_t* ends = nullptr;    // [1 + ops][blocks], nanoseconds: when it began, and left each op; null: nobody asks
   uint64_t patience_ns = 0;
 };
+
+/// Whether they were compiled: for an architecture with the instructions that they need, 90a.
+bool has_persistent_kernels();
 
 // Of one row, of up to four, and of up to kStepRows. Prepare: once per device of compute capability 9.0; lowers
 // `shared_bytes` to what a launch may take.

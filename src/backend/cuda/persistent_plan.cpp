@@ -398,7 +398,7 @@ class Sharing {
     for (const auto& stages : stages_) {
       lists.stage_start.push_back(uint32_t(lists.stages.size()));
       lists.stages.insert(lists.stages.end(), stages.begin(), stages.end());
-      lists.stages.resize(lists.stages.size() + 2 * kRingSlots);  // the ring looks ahead
+      lists.stages.resize(lists.stages.size() + kStagesAhead);
     }
     return lists;
   }
@@ -450,6 +450,7 @@ class Sharing {
         passes_[b].push_back(pass);
         add_stages(stages_[b], pass);
       }
+      stages_[b].back().ends_op = 1;
     }
   }
 
@@ -595,7 +596,8 @@ Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType ty
     const StepShared shared = share_memory(needs, kRowCounts[i], shared_bytes);
     if (shared.ring == 0) continue;
     Sharing sharing(program, weights, n_blocks, kRowCounts[i], shared);
-    for (size_t op = 0; op < lowering.ops.size(); ++op) sharing.add({plan.ops[op], lowering.ops[op].matrices}, uint32_t(op));
+    for (size_t op = 0; op < lowering.ops.size(); ++op)
+      sharing.add({plan.ops[op], lowering.ops[op].matrices}, uint32_t(op));
     plan.lists[i] = sharing.finish();
     if (plan.lists[i].passes.size() > UINT32_MAX || plan.lists[i].stages.size() > UINT32_MAX)
       return unsupported("the persistent kernel's lists would be too long");

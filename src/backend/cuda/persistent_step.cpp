@@ -22,6 +22,7 @@ Result<uint32_t> shared_bytes() {
 }  // namespace
 
 std::string persistent_device_obstacle(const DeviceInfo& device) {
+  if (!has_persistent_kernels()) return "this build has the persistent kernel for no architecture (it is for 90a)";
   if (device.major == 9 && device.minor == 0) return {};
   return fmt::format("the persistent kernel is for compute capability 9.0, this device has {}.{}", device.major,
                      device.minor);

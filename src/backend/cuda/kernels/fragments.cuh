@@ -7,8 +7,8 @@
 // low 16 columns, and the sum of the squares of the values themselves. Who makes a block, and how many rows there are,
 // changes none of this. A block with an infinite value or none is divided by NaN, which then all products become.
 //
-// Words of the fragments of a row: limbs of pairs of blocks as products read them (step_tile.cuh), where high limbs have
-// 128 added: no word is poison, as none of them is 127. Then four of every block.
+// Words of the fragments of a row: limbs of pairs of blocks as products read them (step_tile.cuh), where high limbs
+// have 128 added: no word is poison, as none of them is 127. Then four of every block.
 #pragma once
 
 #include "backend/cuda/kernels/persistent_block.cuh"

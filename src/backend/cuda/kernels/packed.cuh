@@ -21,7 +21,8 @@
 //                them w32[512 + lane], the others w16[1088 + lane]; d, dmin w16[1120 + 2 row]
 //   Q6_K         4-bit codes are the lower four bits in low columns, the upper four in high ones; the other two bits:
 //                w32[512 + ((blk / 2) · 32 + lane) · 2 + blk % 2], of byte b: bits 4, 5 low columns, 2, 3 high columns
-//                of row g; of row g + 8 the same of the word turned right by 4 bits; scales bytes[3072 + (g · 4 + blk / 2) · 8
+//                of row g; of row g + 8 the same of the word turned right by 4 bits; scales bytes[3072 + (g · 4 + blk /
+//                2) · 8
 //   +
 //                r8 · 4 + blk % 2 · 2 + high]; d w16[1664 + row]
 #pragma once

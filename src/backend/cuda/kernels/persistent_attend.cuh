@@ -87,7 +87,7 @@ __device__ __forceinline__ void attend_plain(const StepArgs& a, const StepOp& op
   float* scores = queries + kMostStepHeadsPerKv * kMostStepHeadDim;  // [heads][kChunk]
   float* sums = scores + kMostStepHeadsPerKv * kChunk;               // [parts][heads][value_dim]
   prepare_item(a, op, s, found, heads, appended, queries, sums, warp, lane);
-  __syncthreads();
+  sync_warps();
   const uint32_t j = this_thread();
   if (j < kChunk) {
     const bool seen = j >= item.visible.begin && j < item.visible.end;
@@ -109,7 +109,7 @@ __device__ __forceinline__ void attend_plain(const StepArgs& a, const StepOp& op
     for (uint32_t h = 0; h < kMostStepHeadsPerKv; ++h)
       if (h < heads) scores[h * kChunk + j] = seen ? softcap(op.softcap, score[h] * op.scale) : -INFINITY;
   }
-  __syncthreads();
+  sync_warps();
   if (warp < int(heads)) {
     float* mine = scores + warp * kChunk;
     float largest = -INFINITY, sum = 0;
@@ -122,7 +122,7 @@ __device__ __forceinline__ void attend_plain(const StepArgs& a, const StepOp& op
     sum = warp_sum(sum);
     if (lane == 0) s.whole[warp] = {largest, sum};
   }
-  __syncthreads();
+  sync_warps();
   // Positions are dealt to the parts in turn; two elements a thread.
   const uint32_t lanes = c.value_dim / 2, parts = kThreads / lanes, part = this_thread() / lanes;
   if (part < parts) {
@@ -142,7 +142,7 @@ __device__ __forceinline__ void attend_plain(const StepArgs& a, const StepOp& op
     for (uint32_t h = 0; h < kMostStepHeadsPerKv; ++h)
       if (h < heads) *reinterpret_cast<float2*>(sums + (part * heads + h) * c.value_dim + d) = acc[h];
   }
-  __syncthreads();
+  sync_warps();
   const uint32_t n_outputs = heads * c.value_dim;
   for (uint32_t o = this_thread(); o - lane < n_outputs; o += kThreads) {
     const bool exists = o < n_outputs;
@@ -151,7 +151,7 @@ __device__ __forceinline__ void attend_plain(const StepArgs& a, const StepOp& op
     for (uint32_t p = 0; p < parts; ++p) value += sums[(p * heads + h) * c.value_dim + d];
     leave_value(a, op, s, item, item.kv_head * heads + h, d, value, s.whole[h].x, s.whole[h].y, exists);
   }
-  __syncthreads();
+  sync_warps();
 }
 
 // Joins the chunks of one head of one row: group `i` of threads takes chunks i, i + groups, …
@@ -167,7 +167,7 @@ __device__ __forceinline__ void merge_head(const StepArgs& a, const StepOp& op, 
       if (seen >= n_chunks || (polls % kPollsBetweenLooks == 0 && s.dog.gives_up())) break;
     }
   }
-  __syncthreads();
+  sync_warps();
   const float* from = partials_of(a, op, row, head);
   if (this_thread() < 32) {
     float largest = op.sinks != nullptr ? op.sinks[head] : -INFINITY;
@@ -182,7 +182,7 @@ __device__ __forceinline__ void merge_head(const StepArgs& a, const StepOp& op, 
     if (op.sinks != nullptr) sum += expf(op.sinks[head] - largest);
     if (lane == 0) s.whole[0] = {largest, sum};
   }
-  __syncthreads();
+  sync_warps();
   float* sums = reinterpret_cast<float*>(work);  // [groups][dim]
   const float2 whole = s.whole[0];
   const uint32_t groups = kThreads / dim, group = this_thread() / dim, d = this_thread() % dim;
@@ -195,14 +195,14 @@ __device__ __forceinline__ void merge_head(const StepArgs& a, const StepOp& op, 
     }
     sums[group * dim + d] = value;
   }
-  __syncthreads();
+  sync_warps();
   for (uint32_t i = this_thread(); i - lane < dim; i += kThreads) {
     const uint32_t element = min(i, dim - 1);
     float value = 0;
     for (uint32_t other = 0; other < groups; ++other) value += sums[other * dim + element];
     publish_attended(a, op, s, row, head, element, value / whole.y, i < dim);
   }
-  __syncthreads();
+  sync_warps();
 }
 
 // ---- the op

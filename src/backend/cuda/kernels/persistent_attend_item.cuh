@@ -60,7 +60,7 @@ __device__ __forceinline__ const FoundItem& find_item(const StepArgs& a, const S
   if (found.ordinal == ordinal && found.window == op.window && found.pool == op.pool &&
       found.kv_heads == op.cache.n_kv_heads)
     return found;
-  __syncthreads();
+  sync_warps();
   const uint32_t i = this_thread();
   if (i < kPagesPerChunk) {
     const AttendItem item = item_of(a, op, blockIdx.x + ordinal * gridDim.x);
@@ -82,7 +82,7 @@ __device__ __forceinline__ const FoundItem& find_item(const StepArgs& a, const S
       found.ordinal = ordinal;
     }
   }
-  __syncthreads();
+  sync_warps();
   return found;
 }
 // Keys of the item's head in the page of a position of the chunk.
@@ -104,8 +104,7 @@ __device__ __forceinline__ void publish_attended(const StepArgs& a, const StepOp
   const uint32_t column = head * op.cache.value_dim + d;
   value = gated(a, op, s, row, head, d, value);
   if (op.floats_out && exists) publish(plane + op.out[0] + column, value);
-  if (op.fragments_out != kNoPlace)
-    publish_block(plane + op.fragments_out, op.rows[0], column, value, 1, exists);
+  if (op.fragments_out != kNoPlace) publish_block(plane + op.fragments_out, op.rows[0], column, value, 1, exists);
 }
 
 // Partial results of a row's head: [n_chunks][value_dim + 2].

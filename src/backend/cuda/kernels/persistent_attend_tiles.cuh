@@ -171,7 +171,7 @@ __device__ __forceinline__ void prepare_tiles(const StepArgs& a, const StepOp& o
                                         : is_value ? op.v_norm
                                                    : op.k_norm,
                                         !is_value, turns, lane);
-    if (enters) __syncthreads();
+    if (enters) sync_warps();
     enters = false;
     rotate_head<kDim>(a, op, h, row, turns, m.sums + warp * kTileHeads * kDim, lane);
     const uint32_t in_chunk = a.position[row] % kChunk;
@@ -194,7 +194,7 @@ __device__ __forceinline__ void prepare_tiles(const StepArgs& a, const StepOp& o
         }
       }
   }
-  if (enters) __syncthreads();
+  if (enters) sync_warps();
 }
 
 // ---- a warp's positions
@@ -346,7 +346,7 @@ __device__ __forceinline__ void attend_tiles(const StepArgs& a, const StepOp& op
     }
     prepare_tiles<kDim>(a, op, s, found, appended, m, ordinal == 0, warp, lane);
     if (any && !fresh) loads.values(keys + op.cache.value_offset, first, cached, lane);
-    __syncthreads();
+    sync_warps();
     if (any && fresh) {
       loads.keys(keys, lane);
       loads.values(keys + op.cache.value_offset, first, cached, lane);
@@ -372,9 +372,9 @@ __device__ __forceinline__ void attend_tiles(const StepArgs& a, const StepOp& op
         score = softcap(op.softcap, warp_sum(score) * op.scale);
         if (lane == 0) s.whole[kOwnPart * kTileHeads + h] = {score, 1};
       }
-      __syncthreads();
+      sync_warps();
       join_parts<kDim>(a, op, s, item, cached, owns, m, group, n, lane);
-      __syncthreads();
+      sync_warps();
     }
     leave_item(a, op, item);
   }

@@ -8,7 +8,15 @@
 
 namespace honeycrisp::backend::cuda {
 
+// The warps that compute. A group of four more has the one that fetches weights; registers are dealt out anew between
+// them, as these are given out in units of a group.
 constexpr int kWarps = kStepWarps, kThreads = kStepThreads;
+constexpr int kFetchThreads = 128, kFetchRegisters = 32, kRegisters = 112;
+constexpr int kLaunchRegisters = 65536 / (kThreads + kFetchThreads) / 8 * 8;  // of a thread: the block has no others
+static_assert(kFetchThreads * kFetchRegisters + kThreads * kRegisters <= (kThreads + kFetchThreads) * kLaunchRegisters);
+
+/// A barrier of the warps that compute.
+__device__ __forceinline__ void sync_warps() { asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory"); }
 
 constexpr uint32_t kPagesPerChunk = program::kAttentionChunk / program::kPagePositions;
 constexpr uint32_t kFoundItems = 8;  // items of an op, of either of two pools, that a block remembers
@@ -59,7 +67,7 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, uint32_t 
 }
 
 /// The block's passes. fetch() copies the pass after the next, and the next one's op, while this pass runs; by one
-/// warp, while others may still be in the pass before. finish_fetch() comes before a __syncthreads().
+/// warp, while others may still be in the pass before. finish_fetch() comes before a sync_warps().
 struct Itinerary {
   const StepPass* passes;
   uint32_t n, at = 0;

@@ -3,8 +3,8 @@
 // A warp multiplies a tile at a time and leaves its partial sums; those of an output are added in the order of k, four
 // k tiles together. So the order of every sum depends on the number of columns alone, not on which warp or block takes
 // a tile, how K is cut into chunks, or the rows: those are columns of the mma, which do not mix. Activations are
-// rounded to integers of 15 bits after scaling (fragments.cuh). x is scaled by the norm's weight before the product and by 1 / rms
-// after it.
+// rounded to integers of 15 bits after scaling (fragments.cuh). x is scaled by the norm's weight before the product and
+// by 1 / rms after it.
 #pragma once
 
 #include "backend/cuda/kernels/ending.cuh"
@@ -83,8 +83,7 @@ __device__ __forceinline__ void stage_piece(const ProjectMemory<kRows>& m, const
     *reinterpret_cast<uint2*>(to + limb * 16) = make_uint2(words[limb][0], words[limb][1]);
   auto* known = reinterpret_cast<float*>(&m.known[blk / kBlocks * kRows + row]);
   if (t < 3)
-    known[t * kBlocks + of_tile] =
-        t == 0 ? scale.after : scale.after * float(t == 1 ? sum[0] + sum[1] : sum[0]);
+    known[t * kBlocks + of_tile] = t == 0 ? scale.after : scale.after * float(t == 1 ? sum[0] + sum[1] : sum[0]);
 }
 
 __device__ __forceinline__ uint32_t most_bits(const float4& v) {
@@ -157,8 +156,7 @@ __device__ __forceinline__ void stage_floats(const StepArgs& a, const StepOp& op
 template <int kRows>
 __device__ __forceinline__ void stage_fragments(const StepArgs& a, const StepOp& op, BlockMemory& s,
                                                 const ProjectMemory<kRows>& m, int tile0, int n, bool measures) {
-  constexpr int kGroup = kRows == 1 ? 1 : 2, kHeld = kRows == 1 ? 4 : 1;
-  static_assert(kRows % kGroup == 0);
+  constexpr int kGroup = kRows, kHeld = kRows == 1 ? 4 : 1;
   const int lane = this_thread() % 32, n_pieces = (tile0 + n) * kPiecesPerTile;
   const int n_blocks = int((op.cols + kFragmentBlock - 1) / kFragmentBlock);
   const uint32_t known = limb_words(op.cols);  // where it begins
@@ -205,10 +203,8 @@ __device__ __forceinline__ void stage_fragments(const StepArgs& a, const StepOp&
         for (int g = 0; g < kGroup; ++g) {
           const FragmentPiece& p = v[g][i];
           const int at = (tile - tile0) * kRows + row + g;
-          const bool exists = kGroup == 1 || row + g < int(a.n_rows);
-          const uint32_t first_bias = exists ? bias : 0, other_bias = exists ? second_bias : 0;
-          reinterpret_cast<uint4*>(m.x + at * kLimbWords)[lane] = {p.limbs.x ^ first_bias, p.limbs.y ^ first_bias,
-                                                                   p.limbs.z ^ other_bias, p.limbs.w ^ other_bias};
+          reinterpret_cast<uint4*>(m.x + at * kLimbWords)[lane] = {p.limbs.x ^ bias, p.limbs.y ^ bias,
+                                                                   p.limbs.z ^ second_bias, p.limbs.w ^ second_bias};
           auto* of_blocks = reinterpret_cast<float*>(&m.known[at]);
           if (lane % 4 != 3) of_blocks[lane % 4 * kBlocks + lane / 4] = p.known;
           if (measures) leave_squares(s, lane % 4 == 3 ? p.known : 0, row + g, tile, lane);
@@ -241,8 +237,7 @@ __device__ __forceinline__ void multiply_chunk(Ring& ring, const StepPass& pass,
                                                const ProjectMemory<kRows>& m, int warp, int lane) {
   Diagonal diagonal;
   if constexpr (kRows == 1) diagonal.clear();  // else its registers would be taken during all passes
-  uint32_t first = 0, end = 0, held = ~0u;  // tiles of the pass; the k tile of the diagonal
-  const uint32_t all = uint32_t(pass.n_tiles) * k_tiles;
+  uint32_t first = 0, end = 0, held = ~0u;     // tiles of the pass; the k tile of the diagonal
 #pragma unroll 1
   for (int i = 0; i < pass.n_segments; ++i) {
     const Format format = pass.segments[i].format;
@@ -267,7 +262,7 @@ __device__ __forceinline__ void multiply_chunk(Ring& ring, const StepPass& pass,
         held = k;
       }
       first += stage.y;
-      ring.release(warp, lane, first == all);
+      ring.release(lane);
     }
   }
 }
@@ -384,17 +379,16 @@ __device__ __forceinline__ void project_pass(const StepArgs& a, const StepOp& op
       else
         stage_floats<kRows>(a, op, s, m, tile0, n_k, pass.opens && op.norm.present);
     }
-    __syncthreads();  // also: all have left the partial sums of the pass or chunk before
+    sync_warps();  // also: all have left the partial sums of the pass or chunk before
     const int warp = this_thread() / 32, lane = this_thread() % 32;
-    if (pass.opens && tile0 == 0 && ring.its_turn(warp) && lane == 0) ring.give_back(ring.at);
+    if (pass.opens && tile0 == 0 && this_thread() == kThreads - 1) ring.open();
     if (pass.opens && tile0 + n_k == k_tiles && kWarps - 1 - warp < kRows)
       leave_scale(s, op, kWarps - 1 - warp, k_tiles, lane);
     multiply_chunk<kRows>(ring, pass, n_k, n_k == k_tiles ? op.per_k_tile : uint32_t(~0u / uint32_t(n_k) + 1), m, warp,
                           lane);
     fetched();
     const Output<kRows> out(a, op, pass, this_thread());
-    __syncthreads();
-    if (warp == kWarps - 1 && lane == 0) ring.close();
+    sync_warps();
     if (out.exists)
       add_partials<kRows>(y, out.partials(m, out.tile, n_k), out.partials(m, out.tile + pass.n_tiles / 2, n_k),
                           op.ending == EndingKind::kGate ? 2 : 1, n_k);
@@ -450,7 +444,7 @@ __device__ __forceinline__ void end_pass(const StepArgs& a, const StepOp& op, co
     squares = warp_sum(squares);
     if (lane == 0) s.squares[row * kWarps + warp] = squares;
   }
-  __syncthreads();
+  sync_warps();
   fetched();
   if (warp < int(a.n_rows)) {
     float squares = s.squares[warp * kWarps + lane % kWarps];
@@ -458,7 +452,7 @@ __device__ __forceinline__ void end_pass(const StepArgs& a, const StepOp& op, co
     for (int d = kWarps / 2; d != 0; d /= 2) squares += __shfl_xor_sync(~0u, squares, d);
     if (lane == 0) s.scales[warp] = rsqrtf(fmaf(squares, op.per_column, op.norm.eps));
   }
-  __syncthreads();
+  sync_warps();
   const uint32_t n = (pass.end - pass.begin + kFragmentBlock - 1) / kFragmentBlock * kFragmentBlock;
   const uint32_t n_outputs = n * a.n_rows;
   for (uint32_t o = this_thread(); o < n_outputs; o += kThreads) {
@@ -476,7 +470,7 @@ __device__ __forceinline__ void end_pass(const StepArgs& a, const StepOp& op, co
       publish_block(plane + op.fragments_out, op.rows[0], column, y,
                     op.fragments_norm != nullptr ? __ldg(op.fragments_norm + r) : 1.0f, exists);
   }
-  __syncthreads();
+  sync_warps();
 }
 
 }  // namespace honeycrisp::backend::cuda

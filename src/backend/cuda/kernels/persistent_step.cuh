@@ -1,6 +1,7 @@
 // The persistent kernel: a whole step of up to eight generated rows in one launch, one block a multiprocessor. Blocks
 // never meet at a barrier of the grid; they exchange vectors by polling them (exchange.cuh), and each block's weights
-// stream through shared memory across the ops (ring.cuh). What a block does is a list of passes (persistent_args.h).
+// stream through shared memory across the ops, fetched by a warp that does nothing else (ring.cuh). What a block does is
+// a list of passes (persistent_args.h).
 //
 // Only for compute capability 9.0; other devices run the step as a graph of kernels.
 #pragma once
@@ -50,8 +51,8 @@ __device__ __forceinline__ void leave_time(const StepArgs& a, uint32_t entry) {
 
 /// kHeadDim: of all heads, in f16; 0: heads of any size and type.
 template <int kRows, int kHeadDim>
-__global__ void __launch_bounds__(kThreads, 1) persistent_step(const __grid_constant__ StepArgs a) {
-#if __CUDA_ARCH__ >= 900
+__global__ void __launch_bounds__(kThreads + kFetchThreads, 1) persistent_step(const __grid_constant__ StepArgs a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(128) uint8_t dynamic[];
   __shared__ __align__(16) uint8_t fixed[sizeof(BlockMemory)];
   BlockMemory& s = *reinterpret_cast<BlockMemory*>(fixed);
@@ -68,12 +69,17 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_step(const __grid_cons
     s.dog.begin(a.failed, a.patience_ns);
     s.poison_piece = (a.poison_share + max(way.n, 1u) - 1) / max(way.n, 1u);
   }
-  for (uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < a.n_arrivals; i += gridDim.x * kThreads)
+  for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < a.n_arrivals; i += gridDim.x * blockDim.x)
     a.other_arrivals[i] = 0;
   Ring ring{s.ring, dynamic, a.shared.ring};
-  ring.begin(a.stages + a.stage_start[blockIdx.x]);
+  ring.begin();
   __syncthreads();
-  if (threadIdx.x == 0) ring.give_back(0);
+  if (warp >= kWarps) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFetchRegisters));
+    if (warp == kWarps) ring.fetch_all(a.stages + a.stage_start[blockIdx.x]);
+    return;
+  }
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
   leave_time(a, 0);
   if (way.n == 0 && warp == 0) poison_piece(a, s, 0, lane);
 
@@ -100,13 +106,13 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_step(const __grid_cons
     if (op.kind == StepOpKind::kProject) {
       project_pass<kRows>(a, op, pass, s, ring, work, fetched);
     } else if (op.kind == StepOpKind::kEnd) {
-      __syncthreads();
+      sync_warps();
       end_pass<kRows>(a, op, pass, s, work, fetched);
     } else {
-      if constexpr (kHeadDim == 0) __syncthreads();  // all have left the partial sums of the pass before
+      if constexpr (kHeadDim == 0) sync_warps();  // all have left the partial sums of the pass before
       attend_op<kHeadDim>(a, op, s, work);
       fetched();
-      __syncthreads();
+      sync_warps();
     }
     if (pass.closes) leave_time(a, 1 + pass.op);
   }
@@ -138,7 +144,7 @@ int launch_step(const StepArgs& a, uint32_t n_blocks, Stream stream) {
   together.val.cooperative = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = n_blocks;
-  config.blockDim = kThreads;
+  config.blockDim = kThreads + kFetchThreads;
   config.dynamicSmemBytes = size_t(a.shared.ring) + a.shared.work;
   config.stream = stream;
   config.attrs = &together;

@@ -1,14 +1,10 @@
 // A block's stream of weights through shared memory: stages of up to one tile a warp, in a ring of bytes that runs on
-// across ops, formats and passes. A stage is one or two bulk copies. No warp is a producer: the warps take turns at
-// giving back what came before the stage that they have just used, and at fetching what then has room, so that whoever
-// is last does not fall behind further; after the last stage of a pass, which all wait for, a warp that has nothing
-// else to do gives back instead. Which bytes come next is a list that travels the same way: with stage i comes the
-// description of stage i + kRingSlots, which takes its slot.
+// across ops, formats and passes. A stage is one or two bulk copies, fetched by a warp that does nothing else, which
+// follows a list of stages and fetches whatever there is room for; the warps that multiply wait for a stage and let go
+// of it, and never for each other.
 //
-// Who gives back is alone: the warp lets go of stage i only afterwards, and the next turn waits for all to have let go
-// of stage i, or cannot come before the stage is fetched that it is for. The room of an op's last stage stays empty
-// until the next op's input has arrived, so that memory is quiet while vectors are exchanged: then the warp whose turn
-// comes next gives it back.
+// The room of an op's last stage stays empty until the next op's input has arrived (open()), so that memory is quiet
+// while vectors are exchanged.
 #pragma once
 
 #include "backend/cuda/persistent_args.h"
@@ -21,15 +17,13 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) { return uint3
 
 /// In shared memory.
 struct alignas(16) RingState {
-  StepStage ahead[kRingSlots];  // stage i in slot i % kRingSlots, from when stage i - kRingSlots has arrived
-  uint64_t full[kRingSlots];    // barriers: the stage and what follows it have arrived
-  uint64_t empty[kRingSlots];   // barriers: all warps have let go of it
-  uint2 place[kRingSlots];      // where the stage begins, and its tiles
-  uint32_t taken[kRingSlots];   // bytes, with those skipped before it
-  uint32_t put, used;           // where the next stage begins; bytes that are taken
-  uint32_t issued, retired;     // stages
-  const StepStage* next;        // description of stage issued + kRingSlots
+  uint64_t full[kRingSlots];   // barriers: the stage has arrived
+  uint64_t empty[kRingSlots];  // barriers: all warps have let go of it
+  uint2 place[kRingSlots];     // where the stage begins, and its tiles
+  uint32_t taken[kRingSlots];  // bytes, with those skipped before it; kEndsOp above
+  uint32_t opened;             // ops whose input has arrived
 };
+constexpr uint32_t kEndsOp = 1u << 31;
 
 struct Ring {
   RingState& state;
@@ -37,87 +31,82 @@ struct Ring {
   uint32_t bytes;
   uint32_t at = 0;  // stages used before the next; the same in every thread
 
-  /// By the whole block, before a barrier. A list has kRingSlots descriptions without tiles at its end.
-  __device__ __forceinline__ void begin(const StepStage* stages) {
-    constexpr uint32_t kWords = kRingSlots * sizeof(StepStage) / sizeof(uint4);
-    if (threadIdx.x < kWords) {
-      reinterpret_cast<uint4*>(state.ahead)[threadIdx.x] = __ldg(reinterpret_cast<const uint4*>(stages) + threadIdx.x);
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // bulk copies write the same slots later
-    }
+  /// By the whole block, before a barrier.
+  __device__ __forceinline__ void begin() {
     if (threadIdx.x < kRingSlots) {
       begin_barrier(&state.full[threadIdx.x], 1);
       begin_barrier(&state.empty[threadIdx.x], kStepWarps);
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    if (threadIdx.x == 0) {
-      state.put = state.used = state.issued = state.retired = 0;
-      state.next = stages + kRingSlots;
-    }
+    if (threadIdx.x == 0) state.opened = 0;
   }
 
-  /// Whether the warp gives back what comes before the next stage to use.
-  __device__ __forceinline__ bool its_turn(int warp) const { return at % kStepWarps == uint32_t(warp); }
   /// The next stage, once it is there: where it begins in the ring, and its tiles.
   __device__ __forceinline__ uint2 wait() const {
     await_barrier(&state.full[at % kRingSlots], at / kRingSlots);
     return state.place[at % kRingSlots];
   }
-  /// Lets go of it, as the warp has used what it needs. `last`: close() follows.
-  __device__ __forceinline__ void release(int warp, int lane, bool last) {
-    const bool turn = its_turn(warp) && !last;
+  /// Lets go of it, as the warp has used what it needs.
+  __device__ __forceinline__ void release(int lane) {
     const uint32_t slot = at % kRingSlots;
     ++at;
     __syncwarp();
-    if (lane != 0) return;
-    if (turn) give_back(at - 1);
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&state.empty[slot])) : "memory");
-    if (turn && state.issued == at) give_back(at);  // the next stage needs this one's room
+    if (lane == 0)
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&state.empty[slot])) : "memory");
   }
-  /// By one thread, once all have let go of the last stage of a pass, before they go on to the next.
-  __device__ __forceinline__ void close() const {
-    if (at == 0) return;
-    give_back(at - 1);
-    if (state.issued == at) give_back(at);  // the next stage needs the last one's room
+  /// The input of the block's next op has arrived. By one thread.
+  __device__ __forceinline__ void open() const {
+    auto* opened = static_cast<volatile uint32_t*>(&state.opened);
+    *opened = *opened + 1;
   }
-  /// Takes back all stages before `end`, and fetches as many as there is room for. By one thread.
-  __device__ __forceinline__ void give_back(uint32_t end) const {
+
+  /// Fetches the stages of a list, which ends with some without tiles. By one warp.
+  __device__ __forceinline__ void fetch_all(const StepStage* stages) const {
     RingState& s = state;
-    // All have let go of what comes before, and whose turn it was is done.
-    if (end != 0) await_barrier(&s.empty[(end - 1) % kRingSlots], (end - 1) / kRingSlots);
-    uint32_t used = s.used, put = s.put, issued = s.issued, retired = s.retired;
-    const StepStage* next = s.next;
+    const int lane = threadIdx.x % 32;
+    uint32_t put = 0, used = 0, retired = 0, ended = 0;
+    StepStage mine = stages[lane];  // of the next 32, the lane's
 #pragma unroll 1
-    for (; retired != end; ++retired) used -= s.taken[retired % kRingSlots];
+    for (uint32_t issued = 0;; ++issued) {
+      if (issued % 32 == 0 && issued != 0) mine = stages[issued + lane];
+      if (issued % 32 == 16 && lane % 4 == 0)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(stages + issued + 16 + lane));
+      const int from = int(issued % 32);
+      const uint32_t n_tiles = __shfl_sync(~0u, mine.n_tiles, from);
+      if (n_tiles == 0) break;
+      const uint32_t first = __shfl_sync(~0u, mine.bytes[0], from), second = __shfl_sync(~0u, mine.bytes[1], from);
+      const uint32_t size = first + second, ends_op = __shfl_sync(~0u, mine.ends_op, from);
+      uint32_t skipped;
 #pragma unroll 1
-    while (issued != retired + kRingSlots) {
+      for (;;) {
+        if (used == 0) put = 0;
+        skipped = put + size > bytes ? bytes - put : 0;
+        if (used + skipped + size <= bytes && issued - retired < kRingSlots) break;
+        const uint32_t slot = retired % kRingSlots;
+        await_barrier(&s.empty[slot], retired / kRingSlots);
+        const uint32_t taken = s.taken[slot];
+        if ((taken & kEndsOp) != 0) {
+          ++ended;
+          while (*static_cast<const volatile uint32_t*>(&s.opened) <= ended) __nanosleep(20);
+        }
+        used -= taken & ~kEndsOp;
+        ++retired;
+        __syncwarp();
+      }
+      if (skipped != 0) put = 0;
       const uint32_t slot = issued % kRingSlots;
-      const StepStage stage = s.ahead[slot];
-      const uint32_t size = stage.bytes[0] + stage.bytes[1];
-      if (stage.n_tiles == 0) break;
-      if (used == 0) put = 0;
-      const bool wraps = put + size > bytes;
-      const uint32_t taken = size + (wraps ? bytes - put : 0);
-      if (used + taken > bytes) break;
-      if (wraps) put = 0;
-      s.place[slot] = {put, stage.n_tiles};
-      s.taken[slot] = taken;
-      const uint32_t barrier = shared_address(&s.full[slot]), to = shared_address(memory) + put;
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
-                   "r"(size + uint32_t(sizeof(StepStage)))
-                   : "memory");
-      copy(to, stage.from[0], stage.bytes[0], barrier);
-      if (stage.bytes[1] != 0) copy(to + stage.bytes[0], stage.from[1], stage.bytes[1], barrier);
-      copy(shared_address(&s.ahead[slot]), next, sizeof(StepStage), barrier);
-      ++next;
-      ++issued;
-      used += taken;
+      if (lane == from) {
+        s.place[slot] = {put, n_tiles};
+        s.taken[slot] = (skipped + size) | (ends_op != 0 ? kEndsOp : 0);
+        const uint32_t barrier = shared_address(&s.full[slot]), to = shared_address(memory) + put;
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(size) : "memory");
+        copy(to, mine.from[0], first, barrier);
+        if (second != 0) copy(to + first, mine.from[1], second, barrier);
+      }
+      __syncwarp();
+      used += skipped + size;
       put += size;
     }
-    s.used = used;
-    s.put = put;
-    s.issued = issued;
-    s.retired = retired;
-    s.next = next;
   }
 
  private:

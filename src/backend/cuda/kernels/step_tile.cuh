@@ -80,8 +80,8 @@ __device__ __forceinline__ void codes(const Tile<F>& r, int i, uint32_t (&a)[4])
   }
 }
 
-/// What a lane knows of its blocks 2t and 2t + 1 (or half blocks 4t..4t + 3) in rows g and g + 8: scales; minimums, times
-/// minus the unit; and what their sum is multiplied by in the end.
+/// What a lane knows of its blocks 2t and 2t + 1 (or half blocks 4t..4t + 3) in rows g and g + 8: scales; minimums,
+/// times minus the unit; and what their sum is multiplied by in the end.
 template <Format F>
 struct LaneScales {
   static constexpr int kEach = 64 / TileFormat<F>::kScaleColumns;
@@ -114,9 +114,8 @@ struct LaneScales {
       for (int row = 0; row < 2; ++row)
 #pragma unroll
         for (int i = 0; i < 4; ++i)  // a signed byte under the exponent of 2^23
-          of[row][i] =
-              __uint_as_float(__byte_perm((row == 0 ? r.sc.x : r.sc.y) ^ 0x80808080, 0x4b000000, 0x7540 | i)) -
-              8388736.0f;
+          of[row][i] = __uint_as_float(__byte_perm((row == 0 ? r.sc.x : r.sc.y) ^ 0x80808080, 0x4b000000, 0x7540 | i)) -
+                       8388736.0f;
     }
   }
 };
@@ -171,8 +170,8 @@ struct PairSums {
       const float block_scale = blk == 0 ? scale.x : scale.y, whole_sum = blk == 0 ? sum.x : sum.y;
       const float low = blk == 0 ? low_sum.x : low_sum.y;
       const float of_sum = kEach == 2 ? whole_sum : high != 0 ? whole_sum - low : low;
-      const float limbs = fmaf(kLimb, __int_as_float(d[i][2 * row]) - kSumStart,
-                               __int_as_float(d[i][2 * row + 1]) - kSumStart);
+      const float limbs =
+          fmaf(kLimb, __int_as_float(d[i][2 * row]) - kSumStart, __int_as_float(d[i][2 * row + 1]) - kSumStart);
       const float limbs_scale = high != 0 ? block_scale * kOfHigh : block_scale;
       const float v = kOffset == 0 ? limbs_scale * limbs : fmaf(limbs_scale, limbs, -kOffset * of_sum);
       acc = i == 0 ? of[i] * v : fmaf(of[i], v, acc);
