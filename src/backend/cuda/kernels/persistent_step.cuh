@@ -1,7 +1,7 @@
 // The persistent kernel: a whole step of up to eight generated rows in one launch, one block a multiprocessor. Blocks
 // never meet at a barrier of the grid; they exchange vectors by polling them (exchange.cuh), and each block's weights
-// stream through shared memory across the ops, fetched by a warp that does nothing else (ring.cuh). What a block does is
-// a list of passes (persistent_args.h).
+// stream through shared memory across the ops, fetched by a warp that does nothing else (ring.cuh). What a block does
+// is a list of passes (persistent_args.h).
 //
 // Only for compute capability 9.0; other devices run the step as a graph of kernels.
 #pragma once
