@@ -38,7 +38,8 @@ function(hc_metal_kernels name)
     set(unit ${generated}/${stem}.cpp)
     get_filename_component(folder ${path} DIRECTORY)
     file(GLOB included CONFIGURE_DEPENDS ${folder}/*.h)  # a quoted include becomes part of the unit
-    add_custom_command(OUTPUT ${unit} COMMAND msl_scan host ${path} ${unit} DEPENDS ${path} ${included} msl_scan VERBATIM)
+    add_custom_command(OUTPUT ${unit} COMMAND msl_scan host ${path} ${unit}
+      DEPENDS ${path} ${included} ${HC_METAL_SHARED_HEADERS} msl_scan VERBATIM)
     list(APPEND sources ${unit})
     if(HONEYCRISP_TESTS)
       hc_metal_strict_test(${path})
