@@ -33,7 +33,8 @@ LAYERS = [
     "cli/",
 ]
 # Public headers of lower layers than the engine, which the others describe.
-PUBLIC_BELOW = {"honeycrisp/result.h": "base/", "honeycrisp/log.h": "base/", "honeycrisp/metal_ops.h": "backend/metal/"}
+PUBLIC_BELOW = {"honeycrisp/result.h": "base/", "honeycrisp/log.h": "base/", "honeycrisp/top_logits.h": "base/",
+                "honeycrisp/metal_ops.h": "backend/metal/"}
 PUBLIC_PREFIX = "honeycrisp/"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 SOURCES = (".h", ".cpp", ".inl", ".cu", ".cuh", ".metal", ".mm", ".c")

@@ -2,6 +2,8 @@
 
 #include "program/program.h"
 
+#include <algorithm>
+
 namespace honeycrisp::backend {
 namespace {
 
@@ -40,6 +42,10 @@ Result<void> check_cache_type(const program::Program& program, CacheType type) {
         return unsupported("a KV cache of type {} needs heads of a multiple of {}, this model has {}", info(type).name,
                            block, dim);
   return {};
+}
+
+uint32_t n_choosable(const program::Program& program, const CompileOptions& options) {
+  return options.n_choosable == 0 ? program.vocabulary : std::min(options.n_choosable, program.vocabulary);
 }
 
 Result<Ceilings> Executor::measure_ceilings(uint64_t) {

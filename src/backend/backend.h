@@ -4,6 +4,7 @@
 
 #include "base/result.h"
 #include "program/program.h"
+#include <honeycrisp/top_logits.h>
 
 #include <functional>
 #include <memory>
@@ -43,6 +44,7 @@ struct Row {
   uint32_t sequence = 0;  // index into Batch::sequences
   bool wants_logits = false;
   Role role = Role::kPrompt;
+  uint8_t n_top = 0;  // of a row that wants logits: 0: all of them; 1..kMostTopLogits: only so many, the largest
 };
 
 /// Where a sequence's past lives. Keys and values: per pool, the page of each run of kPagePositions positions; entries
@@ -67,12 +69,16 @@ struct CompileOptions {
   uint32_t threads = 0;        // 0: the backend's default
   uint32_t max_rows = 512;     // most rows of a Batch
   uint32_t max_positions = 0;  // context length
+  uint32_t n_choosable = 0;    // the first so many tokens may be among a row's largest logits; 0: all of the table's
   uint64_t memory_limit = 0;   // main memory for copies of weights; 0: not known
   std::string kernel_folder;   // where compiled kernels are kept for later runs; empty: nowhere
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of weights taken in; may be empty
   /// Told of bytes of Weight::data that the executor has made its own copy of; may be empty.
   std::function<void(const std::byte* data, uint64_t bytes)> release_source;
 };
+
+/// CompileOptions::n_choosable, resolved.
+uint32_t n_choosable(const program::Program& program, const CompileOptions& options);
 
 /// How one step of the program runs on a backend.
 struct StepPlan {
@@ -112,8 +118,10 @@ class Executor {
   virtual uint64_t state_bytes() const = 0;
   virtual void copy_state(StateId from, StateId to) = 0;
 
-  /// Computes the rows and writes logits [rows that want them, in order][vocabulary].
-  virtual Result<void> step(const Batch& batch, std::span<float> logits) = 0;
+  /// Computes the rows. Writes logits [rows that want all of them, in order][vocabulary] and top [rows that want the
+  /// largest, in order].
+  virtual Result<void> step(const Batch& batch, std::span<float> logits, std::span<TopLogits> top) = 0;
+  Result<void> step(const Batch& batch, std::span<float> logits) { return step(batch, logits, {}); }
 
   /// Measures the ceilings now, with the threads or the device that compute: memory over about so many bytes of
   /// weights, or a buffer where there are none. Takes some 100 ms. Error: no memory for the buffer, or kUnsupported.

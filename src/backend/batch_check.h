@@ -1,7 +1,10 @@
-// Whether a Batch is one that an executor can run: the one check that every executor makes before it touches anything.
+// Whether a Batch is one that an executor can run, and whether there is room for what its rows want: the checks that
+// every executor makes before it touches anything.
 #pragma once
 
 #include "backend/backend.h"
+
+#include <algorithm>
 
 namespace honeycrisp::backend {
 
@@ -46,6 +49,31 @@ Result<void> check_batch(const program::Program& program, const Batch& batch, co
     }
   }
   return {};
+}
+
+/// What the rows of a batch want.
+struct Wanted {
+  uint32_t n_all = 0;     // rows that want all their logits
+  uint32_t n_top = 0;     // rows that want the largest
+  uint32_t most_top = 0;  // of Row::n_top
+  uint32_t n_rows() const { return n_all + n_top; }
+};
+
+/// `logits` floats and `top` results are what the caller has room for.
+inline Result<Wanted> check_wanted(const Batch& batch, uint32_t vocabulary, size_t logits, size_t top) {
+  Wanted wanted;
+  for (const Row& r : batch.rows) {
+    if (!r.wants_logits) continue;
+    if (r.n_top > kMostTopLogits)
+      return invalid("the {} largest logits of a row are wanted; at most {} can be", r.n_top, kMostTopLogits);
+    ++(r.n_top == 0 ? wanted.n_all : wanted.n_top);
+    wanted.most_top = std::max<uint32_t>(wanted.most_top, r.n_top);
+  }
+  if (logits != uint64_t{wanted.n_all} * vocabulary)
+    return invalid("room for {} logits, {} rows of {} are wanted", logits, wanted.n_all, vocabulary);
+  if (top != wanted.n_top)
+    return invalid("room for the largest logits of {} rows, those of {} are wanted", top, wanted.n_top);
+  return wanted;
 }
 
 }  // namespace honeycrisp::backend

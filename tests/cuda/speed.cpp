@@ -1,7 +1,7 @@
 // Speed of a model file on a backend without the engine: load, prefill of several lengths and at a depth, and decode at
 // three depths for 1, 4 and 8 rows and, at the first, for more.
-// Usage: cuda_speed BACKEND [--prefill | --decode ROWS@DEPTH,...] FILE...    (--prefill: no decode; --decode: only
-// that)
+// Usage: cuda_speed BACKEND [--top N] [--prefill | --decode ROWS@DEPTH,...] FILE...    (--prefill: no decode; --decode:
+// only that; --top: of each row only the N largest logits come back)
 #include "backend/registry.h"
 #include "gguf/file.h"
 #include "model/model.h"
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <numeric>
 #include <string_view>
 
@@ -24,7 +25,8 @@ constexpr uint32_t kManyRows[] = {16, 32, 64};
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Median seconds of steps of `n` sequences at one position each, from `depth` on.
-double decode_seconds(backend::Executor& executor, const program::Program& program, uint32_t n, uint32_t depth) {
+double decode_seconds(backend::Executor& executor, const program::Program& program, uint32_t n, uint32_t depth,
+                      uint8_t n_top) {
   const uint32_t n_pages = (depth + kRuns) / program::kPagePositions + 1;
   std::vector<std::vector<backend::PageId>> pages(n, std::vector<backend::PageId>(n_pages));
   std::vector<backend::SequencePages> sequences(n);
@@ -34,14 +36,15 @@ double decode_seconds(backend::Executor& executor, const program::Program& progr
   }
   for (uint32_t pool = 0; pool < program.pools.size(); ++pool)
     if (!executor.reserve_pages(pool, n * n_pages)) return 0;
-  std::vector<float> logits(size_t{n} * program.vocabulary);
+  std::vector<float> logits(n_top == 0 ? size_t{n} * program.vocabulary : 0);
+  std::vector<TopLogits> top(n_top == 0 ? 0 : n);
   std::vector<double> times;
   for (uint32_t run = 0; run < kRuns; ++run) {
     std::vector<backend::Row> rows;
     for (uint32_t s = 0; s < n; ++s)
-      rows.push_back({int32_t(run + s), depth + run, s, true, backend::Role::kGenerated});
+      rows.push_back({int32_t(run + s), depth + run, s, true, backend::Role::kGenerated, n_top});
     const auto start = Clock::now();
-    if (auto done = executor.step({rows, sequences}, logits); !done) {
+    if (auto done = executor.step({rows, sequences}, logits, top); !done) {
       std::printf("  %s\n", done.error().message.c_str());
       return 0;
     }
@@ -100,7 +103,8 @@ std::vector<Decode> parse_decodes(const char* text) {
   }
 }
 
-int measure(const backend::Backend& backend, const char* path, bool prefills, const std::vector<Decode>& decodes) {
+int measure(const backend::Backend& backend, const char* path, bool prefills, const std::vector<Decode>& decodes,
+            uint8_t n_top) {
   auto file = gguf::File::open(path);
   if (!file) return std::printf("%s: %s\n", path, file.error().message.c_str()), 1;
   auto model = model::load(*file);
@@ -122,7 +126,7 @@ int measure(const backend::Backend& backend, const char* path, bool prefills, co
     prefill(kMostRows, kDepth);
   }
   for (const auto& [n, depth] : decodes) {
-    const double s = decode_seconds(**executor, model->program, n, depth);
+    const double s = decode_seconds(**executor, model->program, n, depth, n_top);
     std::printf("  decode at %u, %u rows: %.0f us, %.1f tokens/s, %.0f GB/s of weights\n", depth, n, s * 1e6, n / s,
                 gigabytes / s);
   }
@@ -135,6 +139,11 @@ int main(int argc, char** argv) {
   bool prefills = true;
   std::vector<Decode> decodes = every_decode();
   int first = 2;
+  uint8_t n_top = 0;
+  if (argc > first + 1 && std::string_view(argv[first]) == "--top") {
+    n_top = uint8_t(std::clamp(std::atoi(argv[first + 1]), 0, int(kMostTopLogits)));
+    first += 2;
+  }
   if (argc > first && std::string_view(argv[first]) == "--prefill") {
     decodes.clear();
     ++first;
@@ -144,11 +153,11 @@ int main(int argc, char** argv) {
     first += 2;
   }
   if (argc <= first || (!prefills && decodes.empty()))
-    return std::puts("usage: cuda_speed BACKEND [--prefill | --decode ROWS@DEPTH,...] FILE..."), 2;
+    return std::puts("usage: cuda_speed BACKEND [--top N] [--prefill | --decode ROWS@DEPTH,...] FILE..."), 2;
   const auto backend = honeycrisp::backend::find_backend(argv[1]);
   if (!backend) return std::printf("%s\n", backend.error().message.c_str()), 1;
   std::printf("%s\n", (*backend)->describe().c_str());
   int status = 0;
-  for (int i = first; i < argc; ++i) status |= measure(**backend, argv[i], prefills, decodes);
+  for (int i = first; i < argc; ++i) status |= measure(**backend, argv[i], prefills, decodes, n_top);
   return status;
 }

@@ -6,6 +6,7 @@
 #include "backend/metal/kernels/offsets.h"
 #include "backend/metal/top_k.h"
 #include "backend/metal/tuning.h"
+#include "backend/top_logits.h"
 #include "project_case.h"
 #include "quant/dequantize.h"
 
@@ -562,39 +563,45 @@ TEST(Logits, of_the_rows_that_want_them) {
 
 // ---- the largest
 
-TEST(TopK, in_descending_order_with_ties_by_index_and_nan_last) {
+TEST(TopK, by_rank_with_ties_by_index_and_what_is_unusable_first_and_counted) {
   for (const auto& options : {soft::DeviceOptions{}, kShuffled})
     for (uint32_t count : {1u, 5u, 127u, 129u, 4096u, 4097u, options.check ? 5000u : 151'936u})
       for (uint32_t k : {1u, 7u, 40u}) {
-        constexpr uint32_t kRows = 2;
+        constexpr uint32_t kRows = 3, kPadding = 3;  // what stands behind a row's values is none of them
+        constexpr float kInf = std::numeric_limits<float>::infinity();
+        const uint32_t stride = count + kPadding;
         Rig rig(options);
-        std::vector<float> values = normals(size_t(kRows) * count, count);
+        std::vector<float> values = normals(size_t(kRows) * stride, count);
         for (float& v : values) v = std::round(v * 8);  // many ties
+        for (uint32_t r = 0; r < kRows; ++r) std::fill_n(values.begin() + (r + 1) * stride - kPadding, kPadding, kInf);
+        if (count > 3) values[3] = kInf;
         values[count / 2] = NAN;
-        if (count > 3) values[3] = std::numeric_limits<float>::infinity();
+        values[count - 1] = -kInf;
+        std::fill_n(values.begin() + 2 * stride, count, -kInf);  // the last row
+        values[stride + count / 3] = -0.0f;
         const auto memory = [&](uint64_t bytes) { return rig.guarded(bytes); };
-        const View logits = memory(4 * values.size()), scratch = memory(top_k_scratch_bytes(kRows, count, k));
-        const TopK out{memory(4ull * kRows * k), memory(4ull * kRows * k)};
+        const TopKShape shape{kRows, count, stride, k};
+        const View logits = memory(4 * values.size()), scratch = memory(top_k_scratch_bytes(shape));
+        const TopK out{memory(4ull * kRows * k), memory(4ull * kRows * k), memory(4ull * kRows)};
         std::memcpy(logits.buffer->contents() + logits.offset, values.data(), logits.bytes);
-        ASSERT_EQ(rig.encode([&](StepEncoder& e) {
-          return encode_top_k(rig.pipelines(), e, logits, kRows, count, k, scratch, out);
-        }),
-                  "");
+        ASSERT_EQ(
+            rig.encode([&](StepEncoder& e) { return encode_top_k(rig.pipelines(), e, logits, shape, scratch, out); }),
+            "");
         EXPECT_EQ(rig.launches(), 2u);
         EXPECT_EQ(rig.barriers(), 1u);
         const auto* best = reinterpret_cast<const float*>(out.values.buffer->contents() + out.values.offset);
         const auto* index = reinterpret_cast<const uint32_t*>(out.indices.buffer->contents() + out.indices.offset);
+        const auto* unusable = reinterpret_cast<const uint32_t*>(out.unusable.buffer->contents() + out.unusable.offset);
         for (uint32_t r = 0; r < kRows; ++r) {
-          const float* row = values.data() + size_t(r) * count;
-          std::vector<uint32_t> order(count);
-          std::iota(order.begin(), order.end(), 0u);
-          std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-            return std::isnan(row[b]) ? !std::isnan(row[a]) : row[a] > row[b];
-          });
+          const std::span<const float> row = std::span(values).subspan(size_t(r) * stride, count);
+          const TopLogits expected = top_logits(row, k);
+          ASSERT_EQ(unusable[r], expected.n_unusable) << count << " values, row " << r;
           for (uint32_t i = 0; i < k; ++i) {
-            ASSERT_EQ(index[r * k + i], i < count ? order[i] : UINT32_MAX) << count << " values, rank " << i;
-            if (i < count && !std::isnan(row[order[i]])) {
-              ASSERT_EQ(best[r * k + i], row[order[i]]);
+            const bool there = i < expected.n;
+            ASSERT_EQ(index[r * k + i], there ? uint32_t(expected.tokens[i]) : UINT32_MAX)
+                << count << " values, row " << r << ", rank " << i;
+            if (there) {
+              ASSERT_EQ(std::memcmp(&best[r * k + i], &expected.logits[i], sizeof(float)), 0);
             }
           }
         }
@@ -604,15 +611,14 @@ TEST(TopK, in_descending_order_with_ties_by_index_and_nan_last) {
 TEST(TopK, errors_name_what_is_short) {
   Rig rig;
   const View view = rig.guarded(64), small = rig.guarded(4);
-  EXPECT_EQ(
-      rig.encode([&](StepEncoder& e) { return encode_top_k(rig.pipelines(), e, view, 1, 16, 0, view, {view, view}); }),
-      "top_k: 0 of 16 values in 1 rows; k goes from 1 to 256");
-  EXPECT_EQ(
-      rig.encode([&](StepEncoder& e) { return encode_top_k(rig.pipelines(), e, view, 1, 17, 1, view, {view, view}); }),
-      "top_k: logits has 64 bytes and needs 68");
-  EXPECT_EQ(
-      rig.encode([&](StepEncoder& e) { return encode_top_k(rig.pipelines(), e, view, 1, 16, 2, view, {view, small}); }),
-      "top_k: indices has 4 bytes and needs 8");
+  const auto error = [&](const TopKShape& shape, const TopK& out) {
+    return rig.encode([&](StepEncoder& e) { return encode_top_k(rig.pipelines(), e, view, shape, view, out); });
+  };
+  EXPECT_EQ(error({1, 16, 16, 0}, {view, view, view}), "top_k: 0 of 16 values in 1 rows of 16; k goes from 1 to 256");
+  EXPECT_EQ(error({1, 16, 15, 1}, {view, view, view}), "top_k: 1 of 16 values in 1 rows of 15; k goes from 1 to 256");
+  EXPECT_EQ(error({1, 16, 17, 1}, {view, view, view}), "top_k: logits has 64 bytes and needs 68");
+  EXPECT_EQ(error({1, 16, 16, 2}, {view, small, view}), "top_k: indices has 4 bytes and needs 8");
+  EXPECT_EQ(error({2, 8, 8, 1}, {view, view, small}), "top_k: unusable has 4 bytes and needs 8");
 }
 
 // ---- extremes

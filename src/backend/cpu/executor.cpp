@@ -6,6 +6,7 @@
 #include "backend/cpu/packing.h"
 #include "backend/cpu/pass_walk.h"
 #include "backend/cpu/thread_pool.h"
+#include "backend/host_executor.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/checked.h"
@@ -79,10 +80,11 @@ Needs needs_of(const Kernels& kernels) {
   return needs;
 }
 
-class CpuExecutor final : public Executor {
+class CpuExecutor final : public HostExecutor {
  public:
   CpuExecutor(const program::Program& program, const CompileOptions& options, const Isa& isa, uint32_t threads)
-      : program_(program),
+      : HostExecutor(program, options),
+        program_(program),
         options_(options),
         pool_(threads),
         walk_(pool_.spins()),
@@ -112,8 +114,6 @@ class CpuExecutor final : public Executor {
   uint64_t state_bytes() const override { return states_.bytes(); }
   void copy_state(StateId from, StateId to) override { states_.copy(from, to); }
 
-  Result<void> step(const Batch& batch, std::span<float> logits) override;
-
   Result<Ceilings> measure_ceilings(uint64_t bytes) override {
     return cpu::measure_ceilings(pool_, *state_.isa, packed_.memory(program_), bytes);
   }
@@ -124,10 +124,12 @@ class CpuExecutor final : public Executor {
 
   const Plan& plan() const override { return plan_; }
   uint64_t memory_bytes() const override {
-    return packed_.memory_bytes() + memory_bytes_ + softmax_bytes_ + kernel_bytes_ + ropes_.memory_bytes();
+    return packed_.memory_bytes() + memory_bytes_ + softmax_bytes_ + kernel_bytes_ + ropes_.memory_bytes() +
+           scratch_bytes();
   }
 
  private:
+  Result<void> compute(const Batch& batch, std::span<float> logits) override;
   Result<void> allocate_memory();
   Result<void> validate(const Batch& batch) const;
   Result<void> reserve_chunks(uint32_t n_chunks);
@@ -254,7 +256,7 @@ Result<void> CpuExecutor::validate(const Batch& batch) const {
   return check_batch(program_, batch, limits, [&](uint32_t pool) { return cache_.n_pages(pool); }, states_.n_states());
 }
 
-Result<void> CpuExecutor::step(const Batch& batch, std::span<float> logits) {
+Result<void> CpuExecutor::compute(const Batch& batch, std::span<float> logits) {
   HC_TRY(validate(batch));
   uint32_t n_positions = 0;
   logit_rows_.clear();
@@ -262,9 +264,6 @@ Result<void> CpuExecutor::step(const Batch& batch, std::span<float> logits) {
     n_positions = std::max(n_positions, batch.rows[i].position + 1);
     if (batch.rows[i].wants_logits) logit_rows_.push_back(i);
   }
-  if (logits.size() != logit_rows_.size() * uint64_t{program_.vocabulary})
-    return invalid("room for {} logits, {} rows of {} are wanted", logits.size(), logit_rows_.size(),
-                   program_.vocabulary);
   ropes_.reserve(n_positions);
   HC_TRY(reserve_chunks(ceil_div(n_positions, kChunkPositions)));
   if (!program_.states.empty()) group_by_sequence(batch);

@@ -5,6 +5,7 @@
 #include "backend/cuda/encoder.h"
 #include "backend/cuda/persistent_step.h"
 #include "backend/cuda/rope_tables.h"
+#include "backend/cuda/top_results.h"
 #include "base/checked.h"
 
 #include <algorithm>
@@ -105,6 +106,7 @@ class CudaExecutor final : public Executor {
         options_(options),
         device_(device),
         ropes_(program),
+        top_(program.vocabulary, n_choosable(program, options)),
         plan_(make_plan(program, options, device)) {}
   ~CudaExecutor() override {
     graphs_.clear();
@@ -120,7 +122,7 @@ class CudaExecutor final : public Executor {
   uint64_t state_bytes() const override { return states_.bytes(); }
   void copy_state(StateId from, StateId to) override;
 
-  Result<void> step(const Batch& batch, std::span<float> logits) override;
+  Result<void> step(const Batch& batch, std::span<float> logits, std::span<TopLogits> top) override;
 
   Result<Ceilings> measure_ceilings(uint64_t bytes) override {
     return cuda::measure_ceilings(weights_.memory(), bytes, device_, stream_);
@@ -134,18 +136,21 @@ class CudaExecutor final : public Executor {
   const Plan& plan() const override { return plan_; }
   uint64_t memory_bytes() const override {
     return weights_.memory().bytes() + memory_.bytes() + ropes_.memory_bytes() + inputs_.memory_bytes() +
-           logits_.bytes() + cache_.memory_bytes() + (persistent_ ? persistent_->memory_bytes() : 0);
+           logits_.bytes() + top_.memory_bytes() + cache_.memory_bytes() +
+           (persistent_ ? persistent_->memory_bytes() : 0);
   }
 
  private:
   using Shape = std::tuple<uint32_t, uint32_t, uint32_t>;  // rows, rows with logits, positions
 
-  Result<void> run(const Batch& batch, std::span<float> logits);
+  Result<void> run(const Batch& batch, std::span<float> logits, std::span<TopLogits> top);
   Result<void> run_part(const Batch& batch);
   Result<void> validate(const Batch& batch) const;
   Result<StepRows> take_in(const Batch& batch);
   RunList take_in_runs(const Batch& batch);
-  Result<void> reserve_logits(uint64_t bytes);
+  Result<void> reserve_logits(const Wanted& wanted);
+  Result<void> fetch_logits(const Batch& batch, const Wanted& wanted);
+  void hand_out(const Batch& batch, std::span<float> logits, std::span<TopLogits> top) const;
   Result<void> issue(const Batch& batch, const StepRows& rows);
   Result<Graph> capture(const StepRows& rows);
 
@@ -157,7 +162,10 @@ class CudaExecutor final : public Executor {
   KvCache cache_;
   StateStore states_;
   RopeTables ropes_;
-  Memory memory_, logits_, logits_host_;
+  Memory memory_;
+  Memory logits_;       // of all rows that want any, but for one row whose logits go to the host as they are made
+  Memory logits_host_;  // of those that want all of them
+  TopResults top_;
   StepInputs inputs_;
   std::unique_ptr<Encoder> encoder_;
   std::optional<PersistentStep> persistent_;
@@ -304,14 +312,46 @@ Result<StepRows> CudaExecutor::take_in(const Batch& batch) {
   return rows;
 }
 
-Result<void> CudaExecutor::reserve_logits(uint64_t bytes) {
-  if (bytes <= logits_.bytes()) return {};
-  graphs_.clear();
-  HC_ASSIGN(Memory on_device, Memory::allocate(bytes, "logits"));
-  HC_ASSIGN(Memory on_host, Memory::allocate(bytes, "logits", Memory::Place::kHost));
-  logits_ = std::move(on_device);
-  logits_host_ = std::move(on_host);
+Result<void> CudaExecutor::reserve_logits(const Wanted& wanted) {
+  const uint64_t row_bytes = uint64_t{program_.vocabulary} * sizeof(float);
+  if (const uint64_t bytes = wanted.n_rows() * row_bytes; bytes > logits_.bytes()) {
+    graphs_.clear();
+    HC_ASSIGN(logits_, Memory::allocate(bytes, "logits"));
+  }
+  if (const uint64_t bytes = wanted.n_all * row_bytes; bytes > logits_host_.bytes()) {
+    HC_ASSIGN(logits_host_, Memory::allocate(bytes, "logits", Memory::Place::kHost));
+  }
   return {};
+}
+
+// Of the rows that want all their logits, one after another.
+Result<void> CudaExecutor::fetch_logits(const Batch& batch, const Wanted& wanted) {
+  const uint64_t vocabulary = program_.vocabulary;
+  const auto fetch = [&](uint64_t to, uint64_t from, uint64_t n_rows) {
+    return check_cuda(
+        cudaMemcpyAsync(logits_host_.as<float>() + to * vocabulary, logits_.as<float>() + from * vocabulary,
+                        n_rows * vocabulary * sizeof(float), cudaMemcpyDeviceToHost, stream_),
+        fmt::format("fetching {} logits", n_rows * vocabulary));
+  };
+  if (wanted.n_top == 0) return fetch(0, 0, wanted.n_all);
+  uint64_t to = 0, from = 0;
+  for (const Row& row : batch.rows) {
+    if (!row.wants_logits) continue;
+    if (row.n_top == 0) HC_TRY(fetch(to++, from, 1));
+    ++from;
+  }
+  return {};
+}
+
+void CudaExecutor::hand_out(const Batch& batch, std::span<float> logits, std::span<TopLogits> top) const {
+  if (!logits.empty()) std::memcpy(logits.data(), logits_host_.as(), logits.size_bytes());
+  if (top.empty()) return;
+  uint32_t index = 0;  // among rows that want any
+  for (size_t n = 0; const Row& row : batch.rows) {
+    if (!row.wants_logits) continue;
+    if (row.n_top != 0) top[n++] = top_.of(index, row.n_top);
+    ++index;
+  }
 }
 
 Result<Graph> CudaExecutor::capture(const StepRows& rows) {
@@ -350,9 +390,9 @@ Result<void> CudaExecutor::issue(const Batch& batch, const StepRows& rows) {
   return check_cuda(cudaGraphLaunch(found->second.get(), stream_), "launching a step");
 }
 
-Result<void> CudaExecutor::step(const Batch& batch, std::span<float> logits) {
+Result<void> CudaExecutor::step(const Batch& batch, std::span<float> logits, std::span<TopLogits> top) {
   HC_TRY(std::exchange(pending_, {}));
-  auto done = run(batch, logits);
+  auto done = run(batch, logits, top);
   // What was issued before a failure may still read the step's inputs.
   if (!done && cudaStreamSynchronize(stream_) != cudaSuccess) (void)cudaGetLastError();
   return done;
@@ -365,15 +405,13 @@ Result<void> CudaExecutor::run_part(const Batch& batch) {
   return {};
 }
 
-Result<void> CudaExecutor::run(const Batch& batch, std::span<float> logits) {
+Result<void> CudaExecutor::run(const Batch& batch, std::span<float> logits, std::span<TopLogits> top) {
   HC_TRY(validate(batch));
-  const auto wanted =
-      uint64_t(std::count_if(batch.rows.begin(), batch.rows.end(), [](const Row& r) { return r.wants_logits; }));
-  if (logits.size() != wanted * program_.vocabulary)
-    return invalid("room for {} logits, {} rows of {} are wanted", logits.size(), wanted, program_.vocabulary);
-  HC_TRY(reserve_logits(logits.size_bytes()));
+  HC_ASSIGN(const Wanted wanted, check_wanted(batch, program_.vocabulary, logits.size(), top.size()));
+  HC_TRY(reserve_logits(wanted));
   // One generated row's logits go to the host as they are made; those of several rows would go in small pieces.
-  const bool direct = persistent_ && batch.rows.size() == 1 && batch.rows[0].role == Role::kGenerated;
+  const bool direct =
+      persistent_ && batch.rows.size() == 1 && batch.rows[0].role == Role::kGenerated && wanted.n_top == 0;
   part_logits_ = (direct ? logits_host_ : logits_).as<float>();
   // Roles run apart, as they run differently; in the order of the rows, as later ones may attend to earlier ones.
   for (size_t first = 0, end; first < batch.rows.size(); first = end) {
@@ -384,13 +422,11 @@ Result<void> CudaExecutor::run(const Batch& batch, std::span<float> logits) {
     if (first != 0) HC_TRY(check_cuda(cudaStreamSynchronize(stream_), "a part of a step"));
     HC_TRY(run_part({batch.rows.subspan(first, end - first), batch.sequences}));
   }
-  if (!logits.empty() && !direct)
-    HC_TRY(check_cuda(
-        cudaMemcpyAsync(logits_host_.as(), logits_.as(), logits.size_bytes(), cudaMemcpyDeviceToHost, stream_),
-        fmt::format("fetching {} logits", logits.size())));
+  HC_TRY(top_.issue(logits_.as<float>(), wanted, stream_));
+  if (wanted.n_all != 0 && !direct) HC_TRY(fetch_logits(batch, wanted));
   HC_TRY(check_cuda(cudaStreamSynchronize(stream_), fmt::format("a step of {} rows", batch.rows.size())));
   if (persistent_) HC_TRY(persistent_->finish(stream_));
-  if (!logits.empty()) std::memcpy(logits.data(), logits_host_.as(), logits.size_bytes());
+  hand_out(batch, logits, top);
   return {};
 }
 

@@ -5,12 +5,12 @@
 #include "backend/metal/plan_device.h"
 #include "backend/metal/step_inputs.h"
 #include "backend/metal/step_memory.h"
+#include "backend/metal/step_results.h"
 #include "backend/reference/ops.h"
 #include "base/log.h"
 #include "base/stopwatch.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace honeycrisp::backend::metal {
 namespace {
@@ -93,6 +93,7 @@ class MetalExecutor final : public Executor {
         options_(options),
         pipelines_(*device_),
         inputs_(*device_, options.max_rows, uint32_t(program.pools.size())),
+        results_(*device_, program.vocabulary, n_choosable(program, options)),
         reference_kv_(program, options.cache_type),
         reference_states_(program) {
     for (const program::Step& s : program.steps) obstacles_.push_back(obstacle_of(program, s.op, options.cache_type));
@@ -129,14 +130,16 @@ class MetalExecutor final : public Executor {
     memory_->cache().copy_state(from, to);
   }
 
-  Result<void> step(const Batch& batch, std::span<float> logits) override;
+  Result<void> step(const Batch& batch, std::span<float> logits, std::span<TopLogits> top) override;
 
   Result<void> profile(double* seconds) override {
     seconds_ = seconds;
     return {};
   }
   const Plan& plan() const override { return plan_; }
-  uint64_t memory_bytes() const override { return memory_->memory_bytes() + inputs_.memory_bytes(); }
+  uint64_t memory_bytes() const override {
+    return memory_->memory_bytes() + inputs_.memory_bytes() + results_.memory_bytes();
+  }
 
   /// Encodes one generated row and says for each op what it was.
   Result<std::vector<StepPlan>> dry_run();
@@ -161,6 +164,7 @@ class MetalExecutor final : public Executor {
   const CompileOptions options_;
   Pipelines pipelines_;
   StepInputs inputs_;
+  StepResults results_;
   std::unique_ptr<StepMemory> memory_;
   std::optional<PendingResidual> pending_;
   std::vector<std::string> obstacles_;  // [steps]
@@ -237,18 +241,16 @@ Result<void> MetalExecutor::run_op(size_t index, const Batch& part, const PartRo
   return {};
 }
 
-Result<void> MetalExecutor::step(const Batch& batch, std::span<float> logits) {
+Result<void> MetalExecutor::step(const Batch& batch, std::span<float> logits, std::span<TopLogits> top) {
   const BatchLimits limits{options_.max_rows, options_.max_positions};
   KvCache& cache = memory_->cache();
   HC_TRY(check_batch(program_, batch, limits, [&](uint32_t pool) { return cache.n_pages(pool); }, cache.n_states()));
-  const auto wanted =
-      uint64_t(std::count_if(batch.rows.begin(), batch.rows.end(), [](const Row& r) { return r.wants_logits; }));
-  if (logits.size() != wanted * program_.vocabulary)
-    return invalid("room for {} logits, {} rows of {} are wanted", logits.size(), wanted, program_.vocabulary);
+  HC_ASSIGN(const Wanted wanted, check_wanted(batch, program_.vocabulary, logits.size(), top.size()));
   // What a step that failed left.
   pending_.reset();
   memory_->pool().take_all_back();
-  HC_ASSIGN(const std::vector<StepInputs::Part> parts, inputs_.take_in(batch, program_.vocabulary));
+  HC_TRY(results_.reserve(wanted));
+  HC_ASSIGN(const auto parts, inputs_.take_in(batch, program_.vocabulary, results_.logits()));
   for (const StepInputs::Part& part : parts) HC_TRY(memory_->reserve_positions(part.rows.n_positions));
   Submission submission(*device_);
   for (const StepInputs::Part& part : parts) {
@@ -262,11 +264,15 @@ Result<void> MetalExecutor::step(const Batch& batch, std::span<float> logits) {
     }
     HC_TRY(flush(part.rows, submission));
   }
+  if (wanted.n_top != 0) {
+    HC_ASSIGN(StepEncoder * encoder, submission.encoder());
+    HC_TRY(results_.encode_top(wanted, pipelines_, *encoder, *memory_));
+  }
   HC_TRY(submission.run());
   if (!times_.empty()) ++n_timed_steps_;
   memory_->pool().take_all_back();
   device_->store_pipelines();
-  if (!logits.empty()) std::memcpy(logits.data(), inputs_.host_logits(), logits.size_bytes());
+  results_.hand_out(batch, logits, top);
   return {};
 }
 
@@ -279,7 +285,8 @@ Result<std::vector<StepPlan>> MetalExecutor::dry_run() {
   pages.state = 0;
   const Row row{.token = 0, .position = 0, .sequence = 0, .wants_logits = true, .role = Role::kGenerated};
   const Batch batch{std::span(&row, 1), std::span(&pages, 1)};
-  HC_ASSIGN(const std::vector<StepInputs::Part> parts, inputs_.take_in(batch, program_.vocabulary));
+  HC_TRY(results_.reserve({.n_all = 1}));
+  HC_ASSIGN(const auto parts, inputs_.take_in(batch, program_.vocabulary, results_.logits()));
   HC_ASSIGN(auto commands, device_->command_buffer("plan"));
   auto& recorder = static_cast<RecordingEncoder&>(commands->encoder());
   StepEncoder encoder(recorder);

@@ -10,19 +10,16 @@ constexpr uint64_t kFirstTableWords = 1024;
 
 }  // namespace
 
-Result<void> StepInputs::reserve(uint64_t table_words, uint64_t logits_bytes) {
+Result<void> StepInputs::reserve(uint64_t table_words) {
   if (table_words > UINT32_MAX) return invalid("page tables of {} entries", table_words);
   if (!words_ || words_->bytes() < (tables_at() + table_words) * 4) {
     const uint64_t room = std::bit_ceil(std::max(table_words, kFirstTableWords));
     HC_ASSIGN(words_, device_.allocate((tables_at() + room) * 4, "inputs of a step"));
   }
-  if (logits_bytes != 0 && (!logits_ || logits_->bytes() < logits_bytes)) {
-    HC_ASSIGN(logits_, device_.allocate(logits_bytes, "logits"));
-  }
   return {};
 }
 
-Result<std::vector<StepInputs::Part>> StepInputs::take_in(const Batch& batch, uint32_t vocabulary) {
+Result<std::vector<StepInputs::Part>> StepInputs::take_in(const Batch& batch, uint32_t vocabulary, const View& logits) {
   uint64_t table_words = 0;
   std::vector<uint32_t> starts;  // [sequences][pools]
   for (const SequencePages& sequence : batch.sequences)
@@ -30,9 +27,7 @@ Result<std::vector<StepInputs::Part>> StepInputs::take_in(const Batch& batch, ui
       starts.push_back(uint32_t(table_words));
       table_words += table.size();
     }
-  const auto wanted =
-      uint64_t(std::count_if(batch.rows.begin(), batch.rows.end(), [](const Row& r) { return r.wants_logits; }));
-  HC_TRY(reserve(table_words, wanted * vocabulary * sizeof(float)));
+  HC_TRY(reserve(table_words));
 
   auto* host = reinterpret_cast<uint32_t*>(words_->contents());
   uint64_t at = tables_at();
@@ -75,7 +70,7 @@ Result<std::vector<StepInputs::Part>> StepInputs::take_in(const Batch& batch, ui
     rows.tables = words(tables_at(), table_words);
     rows.logit_rows = words(array_at(kLogitRows) + first_logit, rows.n_logits);
     const uint64_t logit_bytes = uint64_t{vocabulary} * sizeof(float);
-    rows.logits = {logits_.get(), first_logit * logit_bytes, rows.n_logits * logit_bytes};
+    rows.logits = {logits.buffer, logits.offset + first_logit * logit_bytes, rows.n_logits * logit_bytes};
     part.batch = {batch.rows.subspan(first, rows.n), batch.sequences};
   }
   return parts;

@@ -6,18 +6,26 @@
 
 namespace honeycrisp::backend::metal {
 
-/// What encode_top_k() writes, by rank: ties stand in order of their indices, NaN last. Where a row has fewer than k
-/// values, the rest have the index UINT32_MAX.
+struct TopKShape {
+  uint32_t rows = 0;
+  uint32_t count = 0;   // values of a row among which they are looked for: the first
+  uint32_t stride = 0;  // from one row to the next
+  uint32_t k = 0;       // 1..256; 1 is the argmax
+};
+
+/// What encode_top_k() writes, by rank as in TopLogits. Where a row has fewer than k values, the rest have the index
+/// UINT32_MAX.
 struct TopK {
-  View values;   // f32 [rows][k]
-  View indices;  // uint32 [rows][k]
+  View values;    // f32 [rows][k]
+  View indices;   // uint32 [rows][k]
+  View unusable;  // uint32 [rows]: how many of a row's values are NaN or +infinity
 };
 
 /// Bytes of the memory between the two launches.
-uint64_t top_k_scratch_bytes(uint32_t rows, uint32_t count, uint32_t k);
+uint64_t top_k_scratch_bytes(const TopKShape& shape);
 
-/// The k (1..256) largest of the `count` values of each row of `logits` f32 [rows][count]; k = 1 is the argmax.
-Result<void> encode_top_k(Pipelines&, StepEncoder&, const View& logits, uint32_t rows, uint32_t count, uint32_t k,
-                          const View& scratch, const TopK& out);
+/// The largest values of each row of `logits` f32 [rows][stride].
+Result<void> encode_top_k(Pipelines&, StepEncoder&, const View& logits, const TopKShape& shape, const View& scratch,
+                          const TopK& out);
 
 }  // namespace honeycrisp::backend::metal

@@ -1,20 +1,19 @@
 #include "backend/reference/reference_backend.h"
 
 #include "backend/batch_check.h"
+#include "backend/host_executor.h"
 #include "backend/reference/kv_store.h"
 #include "backend/reference/ops.h"
-#include "base/check.h"
-
-#include <algorithm>
 
 namespace honeycrisp::backend {
 namespace reference {
 namespace {
 
-class ReferenceExecutor final : public Executor {
+class ReferenceExecutor final : public HostExecutor {
  public:
   ReferenceExecutor(const program::Program& program, const CompileOptions& options, Plan plan)
-      : program_(program),
+      : HostExecutor(program, options),
+        program_(program),
         limits_{options.max_rows, options.max_positions},
         kv_(program, options.cache_type),
         states_(program),
@@ -27,11 +26,12 @@ class ReferenceExecutor final : public Executor {
   uint64_t state_bytes() const override { return states_.bytes(); }
   void copy_state(StateId from, StateId to) override { states_.copy(from, to); }
 
-  Result<void> step(const Batch& batch, std::span<float> logits) override {
+  const Plan& plan() const override { return plan_; }
+  uint64_t memory_bytes() const override { return scratch_bytes(); }
+
+ private:
+  Result<void> compute(const Batch& batch, std::span<float> logits) override {
     HC_TRY(check_batch(program_, batch, limits_, [&](uint32_t pool) { return kv_.n_pages(pool); }, states_.n_states()));
-    const auto wanted =
-        std::count_if(batch.rows.begin(), batch.rows.end(), [](const Row& r) { return r.wants_logits; });
-    HC_CHECK(logits.size() == size_t(wanted) * program_.vocabulary);
     StepState state{program_, batch, {}, kv_, states_, logits};
     std::vector<std::vector<float>> memory;
     for (const program::Buffer& b : program_.buffers) memory.emplace_back(batch.rows.size() * b.width);
@@ -40,10 +40,6 @@ class ReferenceExecutor final : public Executor {
     return {};
   }
 
-  const Plan& plan() const override { return plan_; }
-  uint64_t memory_bytes() const override { return 0; }
-
- private:
   const program::Program& program_;
   BatchLimits limits_;
   KvStore kv_;

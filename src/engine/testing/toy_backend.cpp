@@ -73,8 +73,9 @@ std::vector<float> expected_logits(const program::Program& program, std::span<co
   return logits;
 }
 
-Executor::Executor(const program::Program& program, std::shared_ptr<Control> control)
-    : program_(&program), control_(std::move(control)), pools_(program.pools.size()) {}
+Executor::Executor(const program::Program& program, std::shared_ptr<Control> control,
+                   const backend::CompileOptions& options)
+    : HostExecutor(program, options), program_(&program), control_(std::move(control)), pools_(program.pools.size()) {}
 
 Result<void> Executor::reserve_pages(uint32_t pool, uint32_t n_pages) {
   if (n_pages > control_->max_pages) return Fail(ErrorCode::kOutOfMemory, "toy memory is full");
@@ -133,7 +134,7 @@ void Executor::check_exclusive(const backend::Batch& batch) const {
   }
 }
 
-Result<void> Executor::step(const backend::Batch& batch, std::span<float> logits) {
+Result<void> Executor::compute(const backend::Batch& batch, std::span<float> logits) {
   check_exclusive(batch);
   if (control_->steps >= control_->fail_after) {
     if (!program_->states.empty())
@@ -150,6 +151,7 @@ Result<void> Executor::step(const backend::Batch& batch, std::span<float> logits
     control_->roles.push_back(row.role);
     const uint64_t hidden = run_row(row, batch.sequences[row.sequence]);
     if (!row.wants_logits) continue;
+    control_->tops.push_back(row.n_top);
     write_logits(hidden, logits.first(program_->vocabulary));
     if (!control_->script.empty()) logits[size_t(control_->script[row.position % control_->script.size()])] = kCertain;
     logits = logits.subspan(program_->vocabulary);

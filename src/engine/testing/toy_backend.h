@@ -3,7 +3,7 @@
 // arithmetic.
 #pragma once
 
-#include "backend/backend.h"
+#include "backend/host_executor.h"
 
 #include <memory>
 #include <vector>
@@ -26,6 +26,7 @@ struct Control {
   uint64_t steps = 0, rows = 0, copies = 0, state_copies = 0;
   size_t largest_batch = 0;
   std::vector<backend::Role> roles;  // of all rows, in order
+  std::vector<uint32_t> tops;        // Row::n_top of all rows that wanted logits, in order
   std::vector<int32_t> script;       // if not empty: the best token after position p is script[p % size]
   uint64_t fail_after = UINT64_MAX;  // steps that still succeed
   uint32_t max_pages = UINT32_MAX;   // of each pool: beyond, reserve_pages() fails
@@ -33,20 +34,21 @@ struct Control {
   bool throws = false;               // a step that fails does so by std::bad_alloc
 };
 
-class Executor final : public backend::Executor {
+class Executor final : public backend::HostExecutor {
  public:
-  Executor(const program::Program& program, std::shared_ptr<Control> control);
+  Executor(const program::Program& program, std::shared_ptr<Control> control,
+           const backend::CompileOptions& options = {});
   Result<void> reserve_pages(uint32_t pool, uint32_t n_pages) override;
   uint64_t page_bytes(uint32_t) const override { return kPageBytes; }
   void copy_page(uint32_t pool, backend::PageId from, backend::PageId to) override;
   Result<void> reserve_states(uint32_t n_states) override;
   uint64_t state_bytes() const override { return program_->states.empty() ? 0 : kStateBytes; }
   void copy_state(backend::StateId from, backend::StateId to) override;
-  Result<void> step(const backend::Batch& batch, std::span<float> logits) override;
   const backend::Plan& plan() const override { return plan_; }
   uint64_t memory_bytes() const override { return 0; }
 
  private:
+  Result<void> compute(const backend::Batch& batch, std::span<float> logits) override;
   using Page = std::vector<uint64_t>;   // [kPagePositions]
   using State = std::vector<uint64_t>;  // [recurrent layers]
   void check_exclusive(const backend::Batch& batch) const;
@@ -69,8 +71,8 @@ class Backend final : public backend::Backend {
     return backend::Plan{.backend = "toy"};
   }
   Result<std::unique_ptr<backend::Executor>> compile(const program::Program& program,
-                                                     const backend::CompileOptions&) const override {
-    return std::make_unique<Executor>(program, control_);
+                                                     const backend::CompileOptions& options) const override {
+    return std::make_unique<Executor>(program, control_, options);
   }
 
  private:

@@ -139,7 +139,7 @@ struct EmbedArgs {
 // top_k.metal
 enum TopKSizes { kTopKThreads = 128, kTopKSlice = 4096, kMostTopK = 256 };
 struct TopKArgs {
-  uint32_t count;   // values of a row
+  uint32_t count;   // values of a row that are looked at; of candidates k from each slice
   uint32_t stride;  // from one row to the next
   uint32_t slice;   // values of a threadgroup
   uint32_t k;
