@@ -86,24 +86,26 @@ class Session {
   /// Errors: kContextFull (with both numbers, before anything is computed), kInvalidInput for an id outside the
   /// vocabulary, kOutOfMemory; the session is then as it was. `should_stop` is asked before each chunk, or
   /// about four times a second if chunks take longer (but not more often than every 64 positions); true ends with
-  /// kCancelled and keeps what was computed.
-  Result<void> append(std::span<const Token> tokens, const std::function<bool()>& should_stop = {});
+  /// kCancelled and keeps what was computed. `n_top`: 0, or up to kMostTopLogits: of the last token only so many of the
+  /// largest logits are wanted (see Sampler::n_needed()), which spares their way from a GPU. top_logits() has them
+  /// then, and logits() is empty.
+  Result<void> append(std::span<const Token> tokens, const std::function<bool()>& should_stop = {}, uint32_t n_top = 0);
   /// The same, and the logits of every given token: out is [tokens][vocabulary].
   Result<void> append_all_logits(std::span<const Token> tokens, std::span<float> out);
   /// Computes one generated token. The same bits as append() on this backend unless info says otherwise.
-  Result<void> decode(Token token);
+  Result<void> decode(Token token, uint32_t n_top = 0);
 
   std::span<const float> logits() const;  // [vocabulary] of the last computed token; empty before the first
+  const TopLogits& top_logits() const;    // of the last computed token, if they were asked for instead; else n = 0
   std::span<const Token> tokens() const;  // the timeline so far
   uint32_t position() const;              // tokens().size()
   uint32_t computed() const;              // of them, those that the next append need not compute again: see rewind()
 
   /// A second timeline with the same past; pages and state are shared until one side writes.
   Result<Session> fork() const;
-  /// Forgets everything from `position` on. logits() is empty until the next token unless nothing changed. Behind what
-  /// a sliding window still holds, and from the last kept recurrent state on, the next append computes the past again,
-  /// with the same bits.
-  /// Error: kInvalidInput for a position past the end.
+  /// Forgets everything from `position` on. logits() and top_logits() are empty until the next token unless nothing
+  /// changed. Behind what a sliding window still holds, and from the last kept recurrent state on, the next append
+  /// computes the past again, with the same bits. Error: kInvalidInput for a position past the end.
   Result<void> rewind(uint32_t position);
 
  private:
@@ -118,6 +120,7 @@ struct Feed {
   Session* session = nullptr;
   std::span<const Token> tokens;
   bool generated = false;  // decode rows rather than prompt rows
+  uint32_t n_top = 0;      // as in Session::append()
 };
 
 class Engine {

@@ -108,7 +108,13 @@ HC_API void hc_session_free(hc_session* session);
 HC_API hc_status hc_append(hc_session* session, const hc_token* tokens, size_t count, hc_error* error);
 /* Computes one generated token. */
 HC_API hc_status hc_decode(hc_session* session, hc_token token, hc_error* error);
-/* [hc_engine_vocabulary] of the last computed token, valid until the session changes; NULL before the first. */
+/* The same for a caller who only wants to hc_sample with this sampler: if the largest few logits are all that it needs,
+ * no others leave a GPU, and hc_logits is NULL afterwards. */
+HC_API hc_status hc_append_for(hc_session* session, const hc_token* tokens, size_t count, const hc_sampler* sampler,
+                               hc_error* error);
+HC_API hc_status hc_decode_for(hc_session* session, hc_token token, const hc_sampler* sampler, hc_error* error);
+/* [hc_engine_vocabulary] of the last computed token, valid until the session changes; NULL before the first, or if not
+ * all were computed. */
 HC_API const float* hc_logits(const hc_session* session);
 HC_API uint32_t hc_position(const hc_session* session);
 HC_API hc_status hc_fork(const hc_session* session, hc_session** out, hc_error* error);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "honeycrisp/result.h"
+#include "honeycrisp/top_logits.h"
 
 #include <array>
 #include <cstddef>
@@ -44,6 +45,11 @@ class Sampler {
   /// Chooses from logits [vocabulary]. Errors: another number of logits; one is NaN or +infinity; all are −infinity
   /// (or banned).
   Result<Token> sample(std::span<const float> logits);
+  /// How many of the largest logits are all that sample() needs with these options; 0: it needs all logits.
+  uint32_t n_needed() const;
+  /// The same choice from the largest logits, at least n_needed() of them where that is not 0: the same tokens, errors
+  /// and use of the random generator. Error: fewer than it needs.
+  Result<Token> sample(const TopLogits& top);
   /// Records a token that the sequence now holds (prompt or generated), for the repeat penalty.
   void accept(Token token);
 
@@ -63,6 +69,7 @@ class Sampler {
     double weight = 0;
     uint32_t count = 0;
   };
+  Result<Token> choose(float best);
   std::span<const float> adjust(std::span<const float> logits);
   void weigh(float best, double scale);
   Cut find_cut(std::span<const double> weights, double mass);

@@ -166,6 +166,15 @@ hc_status hc_decode(hc_session* session, hc_token token, hc_error* error) {
   return guarded(error, [&] { return session->session.decode(token); });
 }
 
+hc_status hc_append_for(hc_session* session, const hc_token* tokens, size_t count, const hc_sampler* sampler,
+                        hc_error* error) {
+  return guarded(error, [&] { return session->session.append({tokens, count}, {}, sampler->sampler.n_needed()); });
+}
+
+hc_status hc_decode_for(hc_session* session, hc_token token, const hc_sampler* sampler, hc_error* error) {
+  return guarded(error, [&] { return session->session.decode(token, sampler->sampler.n_needed()); });
+}
+
 const float* hc_logits(const hc_session* session) {
   const auto logits = session->session.logits();
   return logits.empty() ? nullptr : logits.data();
@@ -222,9 +231,11 @@ void hc_sampler_free(hc_sampler* sampler) { delete sampler; }
 
 hc_status hc_sample(hc_sampler* sampler, const hc_session* session, hc_token* out, hc_error* error) {
   return guarded(error, [&]() -> Result<void> {
-    if (session->session.logits().empty())
+    const honeycrisp::Session& from = session->session;
+    if (from.logits().empty() && from.top_logits().n == 0)
       return honeycrisp::invalid("the session has no logits yet: append tokens first");
-    HC_ASSIGN(*out, sampler->sampler.sample(session->session.logits()));
+    HC_ASSIGN(*out, from.logits().empty() ? sampler->sampler.sample(from.top_logits())
+                                          : sampler->sampler.sample(from.logits()));
     sampler->sampler.accept(*out);
     return {};
   });

@@ -160,6 +160,7 @@ struct EngineFactory {
                                    .threads = options.threads,
                                    .max_rows = options.chunk,
                                    .max_positions = context,
+                                   .n_choosable = impl->info.vocabulary,
                                    .memory_limit = weight_memory(impl->parts.file, options),
                                    .kernel_folder = options.kernel_folder,
                                    .progress = options.progress,

@@ -22,7 +22,14 @@ struct Session::Impl {
   std::shared_ptr<Engine::Impl> engine;
   std::optional<engine::Sequence> sequence;  // always there; optional so that it can be closed under the lock
   std::vector<float> logits;                 // [vocabulary] of the last token, or empty
+  TopLogits top;                             // of the last token, or none
   std::vector<float> next_logits;            // where a step writes: it may fail
+  TopLogits next_top;
+
+  void forget_logits() {
+    logits.clear();
+    top = {};
+  }
 };
 
 struct Engine::Impl {
@@ -31,6 +38,7 @@ struct Engine::Impl {
     Session::Impl* session = nullptr;
     std::span<const Token> tokens;
     backend::Role role = backend::Role::kPrompt;
+    uint32_t n_top = 0;           // of the last token: so many of the largest logits, into the session; 0: all
     std::span<float> all_logits;  // [tokens][vocabulary], or empty: only the last token's, into the session
   };
 

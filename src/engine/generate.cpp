@@ -57,6 +57,10 @@ Result<Sampler> make_sampler(const Engine& engine, SamplingOptions sampling, boo
   return sampler;
 }
 
+Result<Token> sample(Sampler& sampler, const Session& session) {
+  return session.logits().empty() ? sampler.sample(session.top_logits()) : sampler.sample(session.logits());
+}
+
 /// The tokens after the prompt. Appends to `result`; the session holds the prompt.
 Result<FinishReason> run(const Engine& engine, Session& session, Sampler& sampler, const GenerateOptions& options,
                          TextSink& sink, Generation& result) {
@@ -64,7 +68,7 @@ Result<FinishReason> run(const Engine& engine, Session& session, Sampler& sample
   while (true) {
     if (options.max_tokens && result.tokens.size() >= *options.max_tokens) return FinishReason::kLength;
     if (options.should_stop && options.should_stop()) return FinishReason::kCancelled;
-    HC_ASSIGN(const Token token, sampler.sample(session.logits()));
+    HC_ASSIGN(const Token token, sample(sampler, session));
     if (engine.is_end_of_generation(token)) return FinishReason::kStop;
     sampler.accept(token);
     result.tokens.push_back(token);
@@ -72,7 +76,7 @@ Result<FinishReason> run(const Engine& engine, Session& session, Sampler& sample
     if (sink.stopped()) return FinishReason::kStop;
     if (options.max_tokens && result.tokens.size() >= *options.max_tokens) return FinishReason::kLength;
     if (session.position() >= context) return FinishReason::kContextFull;
-    HC_TRY(session.decode(token));
+    HC_TRY(session.decode(token, sampler.n_needed()));
     ++result.decoded_tokens;
   }
 }
@@ -100,11 +104,13 @@ struct Missing {
   uint32_t reused = 0;
 };
 
-Result<Missing> keep_common(Session& session, std::span<const Token> prompt) {
+/// `n_top`: of the largest logits that are needed of the last token, as in Session::append().
+Result<Missing> keep_common(Session& session, std::span<const Token> prompt, uint32_t n_top) {
   if (prompt.empty()) return invalid("the prompt holds no tokens");
   const std::span<const Token> held = session.tokens();
   size_t common = size_t(std::mismatch(held.begin(), held.end(), prompt.begin(), prompt.end()).first - held.begin());
-  const bool complete = common == prompt.size() && held.size() == common && !session.logits().empty();
+  const bool has_logits = !session.logits().empty() || (n_top != 0 && session.top_logits().n >= n_top);
+  const bool complete = common == prompt.size() && held.size() == common && has_logits;
   if (!complete) common = std::min(common, prompt.size() - 1);
   Missing missing{.tokens = {prompt.begin() + ptrdiff_t(common), prompt.end()}};
   HC_TRY(session.rewind(uint32_t(common)));
@@ -115,7 +121,7 @@ Result<Missing> keep_common(Session& session, std::span<const Token> prompt) {
 }  // namespace
 
 Result<uint32_t> set_prompt(Session& session, std::span<const Token> prompt, const std::function<bool()>& should_stop) {
-  HC_ASSIGN(const Missing missing, keep_common(session, prompt));
+  HC_ASSIGN(const Missing missing, keep_common(session, prompt, 0));
   HC_TRY(session.append(missing.tokens, should_stop));
   return missing.reused;
 }
@@ -131,8 +137,8 @@ Result<Generation> generate(const Engine& engine, Session& session, std::span<co
   Generation result;
   result.prompt_tokens = uint32_t(prompt.size());
   const Stopwatch prefill;
-  HC_ASSIGN(const Missing missing, keep_common(session, prompt));
-  const Result<void> computed = session.append(missing.tokens, options.should_stop);
+  HC_ASSIGN(const Missing missing, keep_common(session, prompt, sampler.n_needed()));
+  const Result<void> computed = session.append(missing.tokens, options.should_stop, sampler.n_needed());
   result.prefill_seconds = prefill.seconds();
   result.reused_tokens = missing.reused;
   result.prefilled_tokens = session.computed() - std::min(session.computed(), missing.reused);

@@ -248,6 +248,81 @@ TEST(Vocabulary, the_smaller_of_tables_and_tokenizer_bounds_ids_and_logits) {
             5u);
 }
 
+TEST(Generate, asks_for_no_more_logits_than_the_sampler_needs) {
+  struct Case {
+    SamplingOptions sampling;
+    uint32_t n_top;
+  };
+  const Case cases[] = {{kGreedy, 1},
+                        {{.top_k = 3}, 3},
+                        {{.top_k = 64}, 64},
+                        {{.top_k = 65}, 0},
+                        {{.top_k = 0}, 0},
+                        {{.repeat_penalty = 1.1f}, 0},
+                        {{.logit_bias = {{kA, 1.0f}}}, 0}};
+  for (const auto& [sampling, n_top] : cases) {
+    ToyEngine toy;
+    say(toy, {kB, kC, kA, kEos});
+    Session session = toy->new_session().value();
+    const Generation made = generate(*toy, session, kPrompt, sampling).value();
+    EXPECT_EQ(made.tokens, (std::vector<Token>{kB, kC, kA}));
+    EXPECT_EQ(toy.control->tops, std::vector<uint32_t>(4, n_top));
+    EXPECT_EQ(session.logits().empty(), n_top != 0);
+    EXPECT_EQ(session.top_logits().n, std::min(n_top, uint32_t(kToyTokens)));
+    // What the session holds serves who needs no more.
+    const std::vector<Token> held(session.tokens().begin(), session.tokens().end());
+    const auto rows = toy.control->rows;
+    EXPECT_EQ(generate(*toy, session, held, kGreedy, {.max_tokens = 1}).value().finish_reason, FinishReason::kStop);
+    EXPECT_EQ(toy.control->rows, rows);
+    EXPECT_EQ(set_prompt(session, held).value(), held.size() - (n_top == 0 ? 0 : 1));
+    EXPECT_EQ(session.logits().size(), size_t(kToyTokens));
+  }
+}
+
+TEST(Session, of_a_table_longer_than_the_vocabulary_no_row_beyond_is_among_the_largest) {
+  const ToyEngine toy({.context = 64, .chunk = 8}, kToyTokens + 5);
+  toy.control->script = {kToyTokens + 2};
+  Session session = toy->new_session().value(), all = toy->new_session().value();
+  ASSERT_TRUE(session.append(kPrompt, {}, kMostTopLogits) && all.append(kPrompt));
+  const TopLogits& top = session.top_logits();
+  ASSERT_EQ(top.n, uint32_t(kToyTokens));
+  for (uint32_t i = 0; i < top.n; ++i) EXPECT_EQ(top.logits[i], all.logits()[size_t(top.tokens[i])]);
+  EXPECT_EQ(top.tokens[0], std::ranges::max_element(all.logits()) - all.logits().begin());
+}
+
+TEST(Session, the_largest_logits_go_where_logits_go) {
+  ToyEngine toy;
+  Session first = toy->new_session().value(), second = toy->new_session().value(), third = toy->new_session().value();
+  const std::vector<Token> few = {kA, kC}, many(20, kB), one = {kSt};
+  ASSERT_TRUE(toy->step(std::vector<Feed>{{&first, few, false, 2}, {&second, many}, {&third, one, true, 5}}));
+  EXPECT_EQ(first.top_logits().n, 2u);
+  EXPECT_EQ(third.top_logits().n, 5u);
+  EXPECT_EQ(second.top_logits().n, 0u);
+  EXPECT_TRUE(first.logits().empty() && third.logits().empty());
+  EXPECT_FALSE(second.logits().empty());
+  const auto largest = [&](std::span<const Token> tokens) {
+    Session session = toy->new_session().value();
+    EXPECT_TRUE(session.append(tokens));
+    return Token(std::ranges::max_element(session.logits()) - session.logits().begin());
+  };
+  EXPECT_EQ(first.top_logits().tokens[0], largest(few));
+  EXPECT_EQ(third.top_logits().tokens[0], largest(one));
+
+  Session fork = first.fork().value();
+  EXPECT_EQ(fork.top_logits().tokens, first.top_logits().tokens);
+  toy.control->fail_after = toy.control->steps;
+  EXPECT_FALSE(first.decode(kA, 3));
+  EXPECT_EQ(first.top_logits().n, 2u) << "a step that failed leaves what was";
+  toy.control->fail_after = UINT64_MAX;
+  ASSERT_TRUE(first.decode(kA));
+  EXPECT_EQ(first.top_logits().n, 0u);
+  EXPECT_EQ(fork.top_logits().n, 2u);
+  ASSERT_TRUE(fork.rewind(1));
+  EXPECT_EQ(fork.top_logits().n, 0u);
+  EXPECT_EQ(first.decode(kA, kMostTopLogits + 1).error().message,
+            "the 65 largest logits cannot be asked for, at most 64");
+}
+
 TEST(Session, a_failed_batch_leaves_every_session_as_it_was) {
   ToyEngine toy;
   Session first = toy->new_session().value(), second = toy->new_session().value();

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace honeycrisp {
 namespace {
@@ -36,14 +37,22 @@ Extremes scan(std::span<const float> logits) {
   return result;
 }
 
-tl::unexpected<Error> broken_logits(std::span<const float> logits) {
-  const auto is_broken = [](float x) { return !(x <= kLargest); };
-  const auto first = std::find_if(logits.begin(), logits.end(), is_broken);
+/// `first`: the lowest id of them, with the logit `value`.
+tl::unexpected<Error> broken_logits(size_t n_broken, size_t vocabulary, Token first, float value) {
   return fail(ErrorCode::kInternal,
               "the model's result is unusable: {} of {} logits are not numbers or infinite (token {}'s is {}). Its "
               "weights are damaged, or this backend computes them wrongly: try another copy or another backend",
-              std::count_if(logits.begin(), logits.end(), is_broken), logits.size(), first - logits.begin(), *first);
+              n_broken, vocabulary, first, value);
 }
+
+tl::unexpected<Error> broken_logits(std::span<const float> logits) {
+  const auto is_broken = [](float x) { return !(x <= kLargest); };
+  const auto first = std::find_if(logits.begin(), logits.end(), is_broken);
+  return broken_logits(size_t(std::count_if(logits.begin(), logits.end(), is_broken)), logits.size(),
+                       Token(first - logits.begin()), *first);
+}
+
+tl::unexpected<Error> all_banned() { return invalid("no token may be chosen: every logit is -infinity"); }
 
 Token argmax(std::span<const float> logits, float best) {
   return Token(std::find(logits.begin(), logits.end(), best) - logits.begin());
@@ -101,11 +110,48 @@ Result<Token> Sampler::sample(std::span<const float> logits) {
   if (scan(logits).broken) return broken_logits(logits);
   logits = adjust(logits);
   const float best = scan(logits).best;
-  if (best == -kInfinity) return invalid("no token may be chosen: every logit is -infinity");
+  if (best == -kInfinity) return all_banned();
   if (options_.temperature < kGreedyTemperature) return argmax(logits, best);
 
   pool_ = {.logits = logits};
   if (options_.top_k > 0 && size_t(options_.top_k) < logits.size()) keep(find_cut({}, options_.top_k));
+  return choose(best);
+}
+
+uint32_t Sampler::n_needed() const {
+  const bool penalizes = options_.repeat_penalty != 1 && options_.repeat_last_n != 0;
+  if (penalizes || !options_.logit_bias.empty()) return 0;
+  if (options_.temperature < kGreedyTemperature) return 1;
+  return options_.top_k > 0 && uint32_t(options_.top_k) <= kMostTopLogits ? uint32_t(options_.top_k) : 0;
+}
+
+Result<Token> Sampler::sample(const TopLogits& top) {
+  const size_t needed = std::min<size_t>(n_needed(), vocabulary_);
+  if (needed == 0)
+    return invalid("these sampling options need all {} logits: compute the last token without n_top", vocabulary_);
+  if (top.n < needed) return invalid("the sampler needs the {} largest logits, not {}", needed, top.n);
+  const float best = top.logits[0];
+  if (top.n_unusable != 0) return broken_logits(top.n_unusable, vocabulary_, top.tokens[0], best);
+  if (best == -kInfinity) return all_banned();
+  if (options_.temperature < kGreedyTemperature) return top.tokens[0];
+
+  // In order of id, as what is kept of all logits stands: sums are then taken in the same order.
+  std::array<uint32_t, kMostTopLogits> ranks;
+  const std::span by_id = std::span(ranks).first(needed);
+  std::iota(by_id.begin(), by_id.end(), 0u);
+  std::sort(by_id.begin(), by_id.end(), [&](uint32_t a, uint32_t b) { return top.tokens[a] < top.tokens[b]; });
+  kept_logits_.resize(std::max(kept_logits_.size(), needed));
+  kept_tokens_.resize(kept_logits_.size());
+  for (size_t i = 0; i < needed; ++i) {
+    kept_logits_[i] = top.logits[by_id[i]];
+    kept_tokens_[i] = top.tokens[by_id[i]];
+  }
+  pool_ = {std::span(kept_logits_).first(needed), std::span(kept_tokens_).first(needed)};
+  return choose(best);
+}
+
+/// Of the pool that top_k left.
+Result<Token> Sampler::choose(float best) {
   if (options_.top_p < 1 || options_.min_p > 0) {
     weigh(best, 1);
     if (options_.top_p < 1) keep(find_cut(weights_, sum(weights_) * double(options_.top_p)));

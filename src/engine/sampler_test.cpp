@@ -1,4 +1,6 @@
-// Sampling: edges of every option, ties, determinism, and the cut of top_k and top_p against a plain sort.
+// Sampling: edges of every option, ties, determinism, the cut of top_k and top_p against a plain sort, and the same
+// choices from the largest logits alone.
+#include "backend/top_logits.h"
 #include "engine/portable_math.h"
 #include <honeycrisp/sampling.h>
 
@@ -169,6 +171,77 @@ TEST(Sampler, a_seed_gives_the_same_tokens_on_every_platform) {
   std::vector<Token> tokens;
   for (int i = 0; i < 8; ++i) tokens.push_back(sampler.sample(logits).value());
   EXPECT_EQ(tokens, (std::vector<Token>{50, 852, 692, 877, 103, 891, 457, 210}));
+}
+
+TEST(Sampler, tells_how_many_of_the_largest_logits_it_needs) {
+  const auto needed = [](auto&& change) {
+    SamplingOptions options;
+    change(options);
+    return Sampler::create(options, 1000).value().n_needed();
+  };
+  EXPECT_EQ(needed([](auto&) {}), 40u);
+  EXPECT_EQ(needed([](auto& o) { o.top_k = 1; }), 1u);
+  EXPECT_EQ(needed([](auto& o) { o.top_k = kMostTopLogits; }), kMostTopLogits);
+  EXPECT_EQ(needed([](auto& o) { o.temperature = 0, o.top_k = 0; }), 1u);
+  EXPECT_EQ(needed([](auto& o) { o.temperature = 0, o.top_k = 500; }), 1u);
+  EXPECT_EQ(needed([](auto& o) { o.repeat_penalty = 1.1f, o.repeat_last_n = 0; }), 40u);
+  // All logits: a long tail, or what changes logits.
+  EXPECT_EQ(needed([](auto& o) { o.top_k = kMostTopLogits + 1; }), 0u);
+  for (const int32_t off : {0, -1, INT32_MIN, INT32_MAX}) EXPECT_EQ(needed([&](auto& o) { o.top_k = off; }), 0u);
+  EXPECT_EQ(needed([](auto& o) { o.repeat_penalty = 1.1f; }), 0u);
+  EXPECT_EQ(needed([](auto& o) { o.temperature = 0, o.logit_bias = {{3, 1.0f}}; }), 0u);
+}
+
+TEST(Sampler, refuses_fewer_of_the_largest_logits_than_it_needs) {
+  Sampler sampler = Sampler::create({.top_k = 5}, 6).value();
+  EXPECT_EQ(sampler.sample(backend::top_logits(kLogits, 4)).error().message,
+            "the sampler needs the 5 largest logits, not 4");
+  EXPECT_EQ(sampler.sample(TopLogits{}).error().code, ErrorCode::kInvalidInput);
+  EXPECT_TRUE(sampler.sample(backend::top_logits(kLogits, 5)));
+  EXPECT_TRUE(sampler.sample(backend::top_logits(kLogits, 64))) << "more do no harm";
+  Sampler all = Sampler::create({.top_k = 0}, 6).value();
+  EXPECT_EQ(all.sample(backend::top_logits(kLogits, 6)).error().message,
+            "these sampling options need all 6 logits: compute the last token without n_top");
+}
+
+/// The same token, or the same error.
+::testing::AssertionResult same_choice(const Result<Token>& of_all, const Result<Token>& of_top) {
+  if (of_all.has_value() != of_top.has_value())
+    return ::testing::AssertionFailure() << "one fails: " << (of_all ? of_top : of_all).error().message;
+  if (of_all && *of_all != *of_top) return ::testing::AssertionFailure() << *of_all << " and " << *of_top;
+  if (!of_all && (of_all.error().code != of_top.error().code || of_all.error().message != of_top.error().message))
+    return ::testing::AssertionFailure() << of_all.error().message << " and " << of_top.error().message;
+  return ::testing::AssertionSuccess();
+}
+
+RC_GTEST_PROP(SamplerModel, the_largest_logits_give_the_tokens_that_all_of_them_give, ()) {
+  const auto size = size_t(*rc::gen::element(1, 2, 5, 40, 63, 64, 65, 200, 3000));
+  const float steps = *rc::gen::element(1.0f, 8.0f, 4096.0f);  // few values are many ties
+  const auto special = *rc::gen::element(0, 1, 2, 3, 4, 5);
+  uint64_t state = *rc::gen::arbitrary<uint64_t>();
+  std::vector<float> logits(size);
+  for (float& x : logits) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    x = std::round(float(int64_t(state >> 40) - (1 << 23)) / float(1 << 20) * steps) / steps;
+    const uint32_t die = uint32_t(state >> 33) % 16;
+    if (special == 1 && die < 8) x = -kInf;
+    if (special == 2 && die < 2) x = die % 2 == 0 ? kNan : kInf;
+    if (special == 3) x = -kInf;
+    if (special == 4) x = die < 8 ? -0.0f : 0.0f;
+    if (special == 5 && die < 2) x = std::numeric_limits<float>::max() * (die == 0 ? 1.0f : -1.0f);
+  }
+  SamplingOptions options;
+  options.temperature = *rc::gen::element(0.0f, 1e-6f, 1e-5f, 0.3f, 1.0f, 30.0f, 3e38f);
+  options.top_k = *rc::gen::element(1, 2, 3, 40, 63, 64);
+  options.top_p = *rc::gen::element(0.0f, 0.1f, 0.5f, 0.95f, 1.0f);
+  options.min_p = *rc::gen::element(0.0f, 0.05f, 0.5f, 1.0f);
+  options.seed = *rc::gen::arbitrary<uint64_t>();
+  Sampler all = Sampler::create(options, size).value(), top = all, more = all;
+  for (int draw = 0; draw < 20; ++draw) {
+    const Result<Token> expected = all.sample(logits);
+    RC_ASSERT(bool(same_choice(expected, top.sample(backend::top_logits(logits, top.n_needed())))));
+    RC_ASSERT(bool(same_choice(expected, more.sample(backend::top_logits(logits, kMostTopLogits)))));
+  }
 }
 
 RC_GTEST_PROP(SamplerModel, the_survivors_of_top_k_and_top_p_are_those_of_a_sort, ()) {

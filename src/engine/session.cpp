@@ -21,6 +21,8 @@ Session::Impl::~Impl() {
 }
 
 Result<void> Engine::Impl::check(const Intake& intake) const {
+  if (intake.n_top > kMostTopLogits)
+    return invalid("the {} largest logits cannot be asked for, at most {}", intake.n_top, kMostTopLogits);
   for (const Token token : intake.tokens) {
     if (token < 0 || uint32_t(token) >= info.vocabulary)
       return invalid("token id {} is outside the vocabulary of {}", token, info.vocabulary);
@@ -44,6 +46,10 @@ Result<void> Engine::Impl::take_in(std::span<const Intake> intakes, const std::f
       Sequence& sequence = *intake.session->sequence;
       before.push_back(sequence.size());
       sequence.push(intake.tokens, intake.role);
+      if (intake.n_top != 0) {
+        works.push_back({.sequence = &sequence, .n_top = intake.n_top, .top = &intake.session->next_top});
+        continue;
+      }
       std::span<float> logits = intake.all_logits;
       if (logits.empty()) {
         intake.session->next_logits.resize(info.vocabulary);
@@ -52,7 +58,7 @@ Result<void> Engine::Impl::take_in(std::span<const Intake> intakes, const std::f
         intake.session->logits.reserve(info.vocabulary);  // so that keeping the last ones cannot fail
       }
       const uint32_t n_logits = uint32_t(logits.size() / info.vocabulary);
-      works.push_back({&sequence, sequence.size() - n_logits, logits});
+      works.push_back({.sequence = &sequence, .logits_from = sequence.size() - n_logits, .logits = logits});
     }
     computed = compute(works, should_stop);
   } catch (const std::bad_alloc&) {  // the sessions go back to where they were
@@ -61,7 +67,13 @@ Result<void> Engine::Impl::take_in(std::span<const Intake> intakes, const std::f
   const bool cancelled = !computed && computed.error().code == ErrorCode::kCancelled;
   for (size_t i = 0; i < before.size(); ++i) {
     Session::Impl& session = *intakes[i].session;
+    if (computed && works[i].n_top != 0) {
+      session.logits.clear();
+      session.top = session.next_top;
+      continue;
+    }
     if (computed) {
+      session.top = {};
       const std::span<float> last = works[i].logits.last(info.vocabulary);
       if (last.data() == session.next_logits.data()) {
         std::swap(session.logits, session.next_logits);
@@ -73,7 +85,7 @@ Result<void> Engine::Impl::take_in(std::span<const Intake> intakes, const std::f
     const std::lock_guard lock(mutex);
     Sequence& sequence = *session.sequence;
     sequence.truncate(cancelled ? std::max(before[i], sequence.computed()) : before[i]);
-    if (sequence.size() != before[i]) session.logits.clear();
+    if (sequence.size() != before[i]) session.forget_logits();
   }
   return computed;
 }
@@ -103,9 +115,9 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
-Result<void> Session::append(std::span<const Token> tokens, const std::function<bool()>& should_stop) {
+Result<void> Session::append(std::span<const Token> tokens, const std::function<bool()>& should_stop, uint32_t n_top) {
   if (tokens.empty()) return {};
-  const Engine::Impl::Intake intake{.session = impl_.get(), .tokens = tokens};
+  const Engine::Impl::Intake intake{.session = impl_.get(), .tokens = tokens, .n_top = n_top};
   return impl_->engine->take_in({&intake, 1}, should_stop);
 }
 
@@ -119,12 +131,14 @@ Result<void> Session::append_all_logits(std::span<const Token> tokens, std::span
   return impl_->engine->take_in({&intake, 1}, {});
 }
 
-Result<void> Session::decode(Token token) {
-  const Engine::Impl::Intake intake{.session = impl_.get(), .tokens = {&token, 1}, .role = backend::Role::kGenerated};
+Result<void> Session::decode(Token token, uint32_t n_top) {
+  const Engine::Impl::Intake intake{
+      .session = impl_.get(), .tokens = {&token, 1}, .role = backend::Role::kGenerated, .n_top = n_top};
   return impl_->engine->take_in({&intake, 1}, {});
 }
 
 std::span<const float> Session::logits() const { return impl_->logits; }
+const TopLogits& Session::top_logits() const { return impl_->top; }
 std::span<const Token> Session::tokens() const { return impl_->sequence->tokens(); }
 uint32_t Session::position() const { return impl_->sequence->size(); }
 uint32_t Session::computed() const { return impl_->sequence->computed(); }
@@ -136,6 +150,7 @@ Result<Session> Session::fork() const try {
     copy = std::make_unique<Impl>(impl_->engine, impl_->sequence->fork());
   }
   copy->logits = impl_->logits;
+  copy->top = impl_->top;
   return Session(std::move(copy));
 } catch (const std::bad_alloc&) {
   return fail(ErrorCode::kOutOfMemory, "out of memory for a copy of a session of {} tokens", position());
@@ -147,7 +162,7 @@ Result<void> Session::rewind(uint32_t position) {
   if (position == impl_->sequence->size()) return {};
   const std::lock_guard lock(impl_->engine->mutex);
   impl_->sequence->truncate(position);
-  impl_->logits.clear();
+  impl_->forget_logits();
   return {};
 }
 
@@ -169,7 +184,8 @@ Result<void> Engine::step(std::span<const Feed> feeds) try {
     if (feeds[i].tokens.empty()) continue;
     intakes.push_back({.session = session->impl_.get(),
                        .tokens = feeds[i].tokens,
-                       .role = feeds[i].generated ? backend::Role::kGenerated : backend::Role::kPrompt});
+                       .role = feeds[i].generated ? backend::Role::kGenerated : backend::Role::kPrompt,
+                       .n_top = feeds[i].n_top});
   }
   std::sort(seen.begin(), seen.end());
   if (std::adjacent_find(seen.begin(), seen.end()) != seen.end())

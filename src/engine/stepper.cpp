@@ -45,7 +45,7 @@ void Stepper::plan(std::span<const Work> works, uint32_t most_rows) {
     const uint32_t begin = work.sequence->computed();
     if (begin == work.sequence->size()) continue;
     if (rows_left == 0 || logits_left == 0) break;
-    const uint64_t quiet = work.logits_from > begin ? work.logits_from - begin : 0;
+    const uint64_t quiet = work.first_result() > begin ? work.first_result() - begin : 0;
     const uint64_t n = std::min({uint64_t(work.sequence->next_stop() - begin), rows_left, quiet + logits_left});
     const uint64_t n_logits = n > quiet ? n - quiet : 0;
     parts_.push_back({&work, uint32_t(begin + n), uint32_t(begin + n - n_logits)});
@@ -59,7 +59,7 @@ Result<bool> Stepper::step(std::span<const Work> works, uint32_t most_rows) {
   if (parts_.empty()) return false;
   Unfinished unfinished{parts_};
   HC_TRY(compute(unfinished));
-  deliver_logits();
+  deliver();
   for (const Part& part : parts_) part.work->sequence->commit(part.end);
   unfinished.parts = {};
   return true;
@@ -69,6 +69,7 @@ Result<void> Stepper::compute(Unfinished& unfinished) {
   rows_.clear();
   pages_.clear();
   uint64_t n_logits = 0;
+  size_t n_tops = 0;
   for (const Part& part : parts_) {
     Sequence& sequence = *part.work->sequence;
     HC_TRY(sequence.prepare(part.end));
@@ -76,32 +77,40 @@ Result<void> Stepper::compute(Unfinished& unfinished) {
       rows_.push_back({.token = sequence.tokens()[p],
                        .position = p,
                        .sequence = uint32_t(pages_.size()),
-                       .wants_logits = p >= part.logits_begin,
-                       .role = sequence.role(p)});
+                       .wants_logits = p >= part.results_begin,
+                       .role = sequence.role(p),
+                       .n_top = uint8_t(part.work->n_top)});
     }
     pages_.push_back(sequence.pages());
-    n_logits += part.end - part.logits_begin;
+    n_logits += part.n_logits();
+    n_tops += part.n_tops();
   }
   const std::span<float> logits = logits_target(n_logits);
+  tops_.resize(n_tops);
   unfinished.outcome = Sequence::Outcome::kFailed;
-  return executor_->step({.rows = rows_, .sequences = pages_}, logits);
+  return executor_->step({.rows = rows_, .sequences = pages_}, logits, tops_);
 }
 
+bool Stepper::in_place() const { return parts_.size() == 1 && shape_.vocabulary == shape_.table_rows; }
+
 std::span<float> Stepper::logits_target(uint64_t n_rows) {
-  if (parts_.size() == 1 && shape_.vocabulary == shape_.table_rows) {
+  if (in_place()) {
     const Part& part = parts_.front();
-    const uint64_t first = n_rows == 0 ? 0 : part.logits_begin - part.work->logits_from;
+    const uint64_t first = n_rows == 0 ? 0 : part.results_begin - part.work->logits_from;
     return part.work->logits.subspan(first * shape_.vocabulary, n_rows * shape_.vocabulary);
   }
   scratch_.resize(std::max<size_t>(scratch_.size(), n_rows * shape_.table_rows));
   return std::span(scratch_).first(n_rows * shape_.table_rows);
 }
 
-void Stepper::deliver_logits() const {
-  if (parts_.size() == 1 && shape_.vocabulary == shape_.table_rows) return;
-  const float* row = scratch_.data();
+void Stepper::deliver() const {
+  const float* row = in_place() ? nullptr : scratch_.data();
+  size_t n_tops = 0;
   for (const Part& part : parts_) {
-    for (uint32_t p = part.logits_begin; p < part.end; ++p, row += shape_.table_rows) {
+    if (part.n_tops() != 0) *part.work->top = tops_[n_tops++];
+    if (row == nullptr) continue;
+    const uint32_t end = part.results_begin + part.n_logits();
+    for (uint32_t p = part.results_begin; p < end; ++p, row += shape_.table_rows) {
       const uint64_t index = p - part.work->logits_from;
       std::copy_n(row, shape_.vocabulary, part.work->logits.begin() + ptrdiff_t(index * shape_.vocabulary));
     }

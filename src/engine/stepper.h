@@ -1,5 +1,5 @@
 // Turns the missing tokens of several sequences into batches of at most `chunk` rows and runs them on the executor.
-// Owns the batch buffers and the way logits travel from a batch to their owners.
+// Owns the batch buffers and the way results travel from a batch to their owners.
 // Knows nothing of sessions, text or sampling. Thread rule: one caller at a time (the engine's lock).
 #pragma once
 
@@ -17,7 +17,11 @@ namespace honeycrisp::engine {
 struct Work {
   Sequence* sequence = nullptr;
   uint32_t logits_from = 0;  // rows at this position and after it yield logits
-  std::span<float> logits;   // [sequence->size() - logits_from][vocabulary]
+  std::span<float> logits;   // [sequence->size() - logits_from][vocabulary], unless n_top
+  uint32_t n_top = 0;        // of the last row alone, and no logits: so many of the largest
+  TopLogits* top = nullptr;  // if n_top
+
+  uint32_t first_result() const { return n_top == 0 ? logits_from : sequence->size() - 1; }
 };
 
 class Stepper {
@@ -40,8 +44,10 @@ class Stepper {
  private:
   struct Part {
     const Work* work = nullptr;
-    uint32_t end = 0;           // positions [computed(), end) of the sequence are in the batch
-    uint32_t logits_begin = 0;  // of them, those from here on yield logits
+    uint32_t end = 0;            // positions [computed(), end) of the sequence are in the batch
+    uint32_t results_begin = 0;  // of them, those from here on yield logits, or the largest
+    uint32_t n_logits() const { return work->n_top == 0 ? end - results_begin : 0; }
+    uint32_t n_tops() const { return work->n_top == 0 ? 0 : end - results_begin; }
   };
   /// Gives everything back unless the batch is completed, also when memory for the batch itself runs out.
   struct Unfinished {
@@ -55,7 +61,8 @@ class Stepper {
   void plan(std::span<const Work> works, uint32_t most_rows);
   Result<void> compute(Unfinished& unfinished);
   std::span<float> logits_target(uint64_t n_rows);
-  void deliver_logits() const;
+  bool in_place() const;
+  void deliver() const;
 
   backend::Executor* executor_;
   KvCache* cache_;
@@ -63,7 +70,8 @@ class Stepper {
   std::vector<Part> parts_;
   std::vector<backend::Row> rows_;
   std::vector<backend::SequencePages> pages_;
-  std::vector<float> scratch_;  // [rows that want logits][table_rows], where they cannot be written in place
+  std::vector<float> scratch_;   // [rows that want logits][table_rows], where they cannot be written in place
+  std::vector<TopLogits> tops_;  // [rows that want the largest]
 };
 
 }  // namespace honeycrisp::engine

@@ -92,7 +92,25 @@ int main(int argc, char** argv) {
   CHECK(hc_decode(first, token, &error) == HC_OK);
   CHECK(hc_decode(second, token, &error) == HC_OK);
   CHECK(memcmp(hc_logits(first), hc_logits(second), vocabulary * sizeof(float)) == 0);
-  CHECK(hc_rewind(second, 9, &error) == HC_INVALID_INPUT);
+
+  hc_token of_all = -1, of_few = -1; /* a greedy sampler needs one logit */
+  CHECK(hc_sample(sampler, first, &of_all, &error) == HC_OK);
+  CHECK(hc_rewind(second, 4, &error) == HC_OK);
+  CHECK(hc_decode_for(second, token, sampler, &error) == HC_OK);
+  CHECK(hc_logits(second) == NULL);
+  CHECK(hc_sample(sampler, second, &of_few, &error) == HC_OK && of_few == of_all);
+  hc_sampler* of_whole = NULL;
+  sampling.logit_bias = NULL;
+  sampling.temperature = 1;
+  sampling.top_k = 0;
+  CHECK(hc_sampler_new(engine, &sampling, &of_whole, &error) == HC_OK);
+  CHECK(hc_sample(of_whole, second, &of_few, &error) == HC_INVALID_INPUT);
+  CHECK(strstr(error.message, "need all") != NULL);
+  CHECK(hc_append_for(second, prompt, 4, of_whole, &error) == HC_OK);
+  CHECK(hc_logits(second) != NULL && hc_sample(of_whole, second, &of_few, &error) == HC_OK);
+  hc_sampler_free(of_whole);
+
+  CHECK(hc_rewind(second, 10, &error) == HC_INVALID_INPUT);
   CHECK(hc_rewind(second, 4, &error) == HC_OK);
   CHECK(hc_logits(second) == NULL);
   CHECK(hc_sample(sampler, second, &token, &error) == HC_INVALID_INPUT);
