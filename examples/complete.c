@@ -52,14 +52,14 @@ static hc_status complete(hc_engine* engine, hc_session* session, hc_sampler* sa
   hc_token* tokens = NULL;
   size_t count = 0;
   hc_status status = tokenize(engine, prompt, &tokens, &count, error);
-  if (status == HC_OK) status = hc_append(session, tokens, count, error);
+  if (status == HC_OK) status = hc_append_for(session, tokens, count, sampler, error);
   hc_token before = status == HC_OK && count > 0 ? tokens[count - 1] : 0;
   free(tokens);
 
   for (long i = 0; status == HC_OK && i < most; ++i) {
     if (i > 0) { /* the token before is computed only now that one more is wanted */
       if (hc_position(session) == hc_engine_context(engine)) break;
-      status = hc_decode(session, before, error);
+      status = hc_decode_for(session, before, sampler, error);
       if (status != HC_OK) break;
     }
     hc_token token;
