@@ -195,34 +195,42 @@ Sampler::Cut Sampler::find_cut(std::span<const double> weights, double mass) {
     uint32_t shift, bits;
   };
   constexpr Digit kDigits[] = {{21, 11}, {10, 11}, {0, 10}};
+  constexpr size_t kBins = 1 << 11, kWordBits = 64;
+  bins_.resize(kBins);  // all empty: few logits fill few of them, and only those are looked at and emptied again
   Cut cut;
   uint32_t known = 0;  // bits of the cut's key that have been found
   double above = 0;    // weight of what is certainly in
   for (const Digit digit : kDigits) {
     const uint32_t digit_mask = (1u << digit.bits) - 1;
-    bins_.assign(size_t(1) << digit.bits, {});
+    std::array<uint64_t, kBins / kWordBits> filled = {};  // a bit per bin
     for (size_t i = 0; i < pool_.logits.size(); ++i) {
       const uint32_t key = order_key(pool_.logits[i]);
       if ((key & known) != cut.key) continue;
-      Bin& bin = bins_[key >> digit.shift & digit_mask];
+      const uint32_t b = key >> digit.shift & digit_mask;
+      Bin& bin = bins_[b];
       bin.weight += weights.empty() ? 1 : weights[i];
-      ++bin.count;
+      if (bin.count++ == 0) filled[b / kWordBits] |= uint64_t{1} << b % kWordBits;
     }
     uint32_t chosen = 0;  // rounding may leave the mass unreached: then the lowest bin that holds anything
     double reached = above;
-    for (uint32_t b = digit_mask + 1; b-- > 0;) {
-      if (bins_[b].count == 0) continue;
-      chosen = b;
-      above = reached;
-      reached += bins_[b].weight;
-      if (reached >= mass) break;
-    }
+    Bin lowest;
+    bool is_found = false;
+    for (size_t word = filled.size(); word-- > 0;)
+      for (; filled[word] != 0; filled[word] &= ~std::bit_floor(filled[word])) {
+        const auto b = uint32_t(word * kWordBits + size_t(std::bit_width(filled[word])) - 1);
+        const Bin bin = std::exchange(bins_[b], {});
+        if (is_found) continue;
+        chosen = b;
+        lowest = bin;
+        above = reached;
+        reached += bin.weight;
+        is_found = reached >= mass;
+      }
     cut.key |= chosen << digit.shift;
     known |= digit_mask << digit.shift;
     if (digit.shift == 0) {
-      const Bin& equal = bins_[chosen];
-      const double each = equal.weight / equal.count;
-      for (cut.ties = 1; cut.ties < equal.count && above + cut.ties * each < mass;) ++cut.ties;
+      const double each = lowest.weight / lowest.count;
+      for (cut.ties = 1; cut.ties < lowest.count && above + cut.ties * each < mass;) ++cut.ties;
     }
   }
   return cut;
