@@ -175,6 +175,7 @@ struct AttendArgs {
   CacheView cache;
   Rows q, k, v, out;
   bool appends = false, v_is_k = false, output_gate = false, norm_whole = false;
+  bool prepares = false;  // launch_attend() does what launch_attend_prepare() would: for a step of one row
   NormArgs q_norm, k_norm, v_norm;
   uint32_t n_heads = 0;
   const float* rope = nullptr;  // [positions][n_pairs]{cos, sin}; absent: no rope

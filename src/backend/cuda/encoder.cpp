@@ -127,7 +127,7 @@ std::vector<StepPlan> plan_steps(const Program& program, const std::vector<std::
     if (std::holds_alternative<Embed>(step.op)) {
       plan.launches = 1;
     } else if (std::holds_alternative<Attend>(step.op)) {
-      plan.launches = 2;  // within the first chunk; beyond it, a third merges the chunks
+      plan.launches = 1;  // within the first chunk; beyond it, a second merges the chunks
     } else if (std::holds_alternative<DeltaNet>(step.op)) {
       plan.launches = 3;
     } else if (const auto* mix = std::get_if<MixExperts>(&step.op)) {
@@ -561,7 +561,9 @@ Result<void> Encoder::run(const Attend& op, const StepRows& rows, const std::vec
   const bool tiles = rows.prompt.n == rows.n_rows && attend_tile_bytes(a) <= device_.shared_bytes;
   if (tiles) a.query_scales = memory_.as<float>(places_.query_scales);
   a.n_chunks = ceil_div(rows.n_positions, tiles ? kAttendSpan : kAttentionChunk);
-  HC_TRY(check_cuda(launch_attend_prepare(a, stream), fmt::format("preparing attention of {} rows", rows.n_rows)));
+  a.prepares = !tiles && rows.n_rows == 1;  // nobody attends to what another block appends
+  if (!a.prepares)
+    HC_TRY(check_cuda(launch_attend_prepare(a, stream), fmt::format("preparing attention of {} rows", rows.n_rows)));
 
   const uint64_t row_floats = uint64_t{a.n_heads} * a.n_chunks * (a.cache.value_dim + 2);
   const auto together = uint32_t(std::clamp<uint64_t>(places_.partial_floats / row_floats, 1, rows.n_rows));
