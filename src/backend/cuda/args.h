@@ -122,7 +122,7 @@ struct MatVecArgs {
   const uint8_t* tiles[program::kMaxMatrices] = {};  // of each part, from its first row on
   EndingArgs ending;                                 // biases of a mixture: [experts][rows]
   RowList rows;
-  uint32_t n_blocks = 0;  // (of a pair) the split of the work, and so the order of its sums, depends on it
+  uint32_t n_blocks = 0;  // (of a pair) that share the work; no bit depends on it
   Pairs pairs;
   uint64_t slice_bytes[program::kMaxMatrices] = {};  // from one expert's tiles to the next
 };

@@ -1,6 +1,7 @@
 // A mixture of experts: its scratch memory, its plan and its launches. Pairs of a row and one of its experts are
-// multiplied each by itself (generated rows, and prompts whose products are split), or sorted by expert (prompts in
-// halves). Shapes of launches depend on the number of rows alone, so that graphs serve any choice of experts.
+// multiplied each by itself (few generated rows, and formats without tiles), four of an expert together (more generated
+// rows), or sorted by expert as a prompt's product in halves. Shapes of launches depend on the number of rows alone, so
+// that graphs serve any choice of experts.
 #include "backend/cuda/encoder.h"
 #include "backend/cuda/mixture_args.h"
 #include "base/checked.h"
@@ -14,6 +15,7 @@ using namespace program;
 namespace {
 
 constexpr uint32_t kFewSlots = 64, kManySlots = 128;  // of an expert's tile: what the grouped product has kernels for
+constexpr uint32_t kRowsAlone = 2;                    // generated rows whose pairs are multiplied each by itself
 
 template <class Visit>
 void for_each_mixture(const Program& program, const Visit& visit) {
@@ -43,6 +45,16 @@ uint32_t most_tiles(uint32_t n_pairs, uint32_t n_experts, uint32_t slots) {
   return uint32_t((n_pairs + uint64_t{std::min(n_pairs, n_experts)} * (slots - 1)) / slots);
 }
 
+// Whether gate and up choose the experts of few rows themselves.
+bool chooses_in_place(const Program& program, const MixExperts& op, const std::vector<bool>& packed) {
+  return op.router.matrix.rows <= kMostChosenInPlace && packed_alike(program, packed, {op.gate, op.up});
+}
+// Whether the last product of few rows adds the experts up itself.
+bool adds_in_place(const Program& program, const MixExperts& op, const std::vector<bool>& packed) {
+  const uint64_t tiles = uint64_t{op.router.top_k} * ceil_div(program.weight(op.down).cols, kTileCols);
+  return packed[op.down.weight] && tiles <= kMostSummedTiles && !op.branch_norm && !op.ending.post_norm && !op.add;
+}
+
 }  // namespace
 
 uint64_t most_slots(const Program& program, uint64_t max_rows) {
@@ -62,15 +74,14 @@ void place_mixtures(const Program& program, uint64_t max_rows, StepMemory& memor
     top_k = std::max<uint64_t>(top_k, m.router.top_k);
     hidden = std::max<uint64_t>(hidden, m.gate.rows);
     products = std::max<uint64_t>({products, m.down.rows, uint64_t{2} * m.gate.rows});
-    tiles = std::max(tiles, most_slots(program, max_rows) / kFewSlots + 1);
+    const auto pairs = uint32_t(std::min<uint64_t>(max_rows * m.router.top_k, UINT32_MAX));
+    tiles = std::max<uint64_t>(tiles, most_tiles(pairs, m.router.matrix.rows, kMatVecRows));
     if (!m.shared) return;
     shared_hidden = std::max<uint64_t>(shared_hidden, m.shared->gate.rows);
     shared_out = std::max<uint64_t>(shared_out, m.shared->down.rows);
   });
   Layout& layout = memory.layout;
   memory.scores = layout.add(max_rows * scores, sizeof(float));
-  memory.counters = layout.add(scores == 0 ? 0 : max_rows, sizeof(uint32_t));  // (an overflow is reported)
-  memory.counters_bytes = scores == 0 ? 0 : max_rows * sizeof(uint32_t);
   memory.experts = layout.add(max_rows * top_k, sizeof(uint32_t));
   memory.expert_weights = layout.add(max_rows * top_k, sizeof(float));
   memory.slots = layout.add(most_slots(program, max_rows), sizeof(uint32_t));
@@ -97,7 +108,10 @@ StepPlan plan_mixture(const Program& program, const MixExperts& op, const std::v
   plan.kernel = fmt::format("mix_experts.{}.cuda.{}", formats, unpacked.empty() ? "mma" : "simt");
   const bool alike = packed_alike(program, packed, {op.gate, op.up});
   const bool prepares = !packed[op.gate.weight] || !packed[op.up.weight];
-  plan.launches = 3 + (alike ? 1 : 3 + (prepares ? 1 : 0));  // route, down and sum; gate and up
+  plan.launches = 2;  // scores, down
+  plan.launches += chooses_in_place(program, op, packed) ? 0 : 1;
+  plan.launches += alike ? 1 : 3 + (prepares ? 1 : 0);  // gate and up
+  plan.launches += adds_in_place(program, op, packed) ? 0 : 1;
   if (op.shared) {
     const SharedExpert& s = *op.shared;
     const bool pair = packed_alike(program, packed, {s.gate, s.up});
@@ -129,19 +143,17 @@ Result<void> Encoder::mix(const MixExperts& op, const RowList& rows, bool prompt
   r.n_experts = op.router.matrix.rows;
   if (op.shared && op.shared->scale) r.shared_scale = weights_.router(*op.shared->scale);
   r.bias = optional(op.router.bias);
-  r.expert_scale = optional(op.router.expert_scale);
-  r.routing = op.router.routing;
-  r.top_k = op.router.top_k;
   r.scores = memory_.as<float>(places_.scores);
-  r.counters = memory_.as<uint32_t>(places_.counters);
-  r.experts = memory_.as<uint32_t>(places_.experts);
-  r.weights = memory_.as<float>(places_.expert_weights);
-  HC_TRY(check_cuda(launch_route(r, stream), fmt::format("choosing experts for {} rows", rows.n)));
+  HC_TRY(check_cuda(launch_route(r, stream), fmt::format("scores of experts for {} rows", rows.n)));
 
-  const Pairs pairs{r.experts, rows.n * op.router.top_k, op.router.top_k};
-  HC_TRY(prompt && prompts_ != PromptPath::kSplit ? multiply_pairs_in_halves(op, rows, pairs, stream)
-                                                  : multiply_pairs(op, rows, pairs, stream));
-  if (op.shared) HC_TRY(multiply_shared(*op.shared, op, rows, prompt, stream));
+  ChoiceArgs choice;
+  choice.scores = r.scores;
+  choice.n_experts = r.n_experts;
+  choice.top_k = op.router.top_k;
+  choice.routing = op.router.routing;
+  choice.expert_scale = optional(op.router.expert_scale);
+  choice.experts = memory_.as<uint32_t>(places_.experts);
+  choice.weights = memory_.as<float>(places_.expert_weights);
 
   CombineArgs c;
   c.rows = rows;
@@ -149,8 +161,8 @@ Result<void> Encoder::mix(const MixExperts& op, const RowList& rows, bool prompt
   c.top_k = op.router.top_k;
   c.n_experts = r.n_experts;
   c.products = {memory_.as<float>(places_.pair_products), places_.pair_stride};
-  c.experts = r.experts;
-  c.weights = r.weights;
+  c.experts = choice.experts;
+  c.weights = choice.weights;
   c.bias = optional(op.down_bias);
   if (op.shared) c.shared = {memory_.as<float>(places_.shared_out), op.shared->down.rows};
   if (r.shared_scale != nullptr) c.shared_score = r.scores + r.n_experts;
@@ -160,6 +172,12 @@ Result<void> Encoder::mix(const MixExperts& op, const RowList& rows, bool prompt
   c.x = rows_of(op.ending.x);
   c.branch_scale = op.ending.branch_scale;
   c.residual_scale = op.ending.residual_scale;
+
+  if (op.shared) HC_TRY(multiply_shared(*op.shared, op, rows, prompt, stream));
+  if (!prompt || prompts_ == PromptPath::kSplit) return mix_pairs(op, choice, c, stream);
+  const Pairs pairs{choice.experts, rows.n * op.router.top_k, op.router.top_k};
+  HC_TRY(check_cuda(launch_choose(choice, rows.n, stream), fmt::format("choosing experts for {} rows", rows.n)));
+  HC_TRY(multiply_pairs_in_halves(op, rows, pairs, stream));
   return check_cuda(launch_combine(c, stream), "adding the experts");
 }
 
@@ -171,13 +189,38 @@ Result<void> Encoder::gate_pairs(const MixExperts& op, const Pairs& pairs, Strea
   return check_cuda(launch_gate_pairs(g, stream), "gating the experts' units");
 }
 
-// Every pair by itself.
-Result<void> Encoder::multiply_pairs(const MixExperts& op, const RowList& rows, const Pairs& pairs,
-                                     Stream stream) const {
+// The sorted pairs of a step's rows: where they go, and how many tiles there may be.
+SortedPairs Encoder::place_sorted(uint32_t n_pairs, uint32_t n_experts, uint32_t slots) const {
+  SortedPairs sorted;
+  sorted.slots = memory_.as<uint32_t>(places_.slots);
+  sorted.tiles = memory_.as<ExpertTile>(places_.tiles);
+  sorted.tile_slots = slots;
+  sorted.n_tiles = most_tiles(n_pairs, n_experts, slots);
+  return sorted;
+}
+
+// Generated rows: pairs of a row and an expert, each by itself while experts rarely meet, else those of an expert
+// together.
+Result<void> Encoder::mix_pairs(const MixExperts& op, const ChoiceArgs& choice, const CombineArgs& combine,
+                                Stream stream) const {
   const std::vector<bool>& packed = weights_.packed();
-  const auto multiply = [&](const std::vector<Matrix>& matrices, Rows in, uint32_t cols, const NormArgs& norm,
-                            uint32_t per_row, const EndingArgs& ending) {
-    MatVecArgs a;
+  const RowList& rows = combine.rows;
+  const Pairs pairs{choice.experts, rows.n * op.router.top_k, op.router.top_k};
+  const bool alike = packed_alike(program_, packed, {op.gate, op.up});
+  const bool together = rows.n > kRowsAlone;
+  const bool in_place = !together && chooses_in_place(program_, op, packed);
+  if (!in_place)
+    HC_TRY(check_cuda(launch_choose(choice, rows.n, stream), fmt::format("choosing experts for {} rows", rows.n)));
+  SortedPairs sorted;
+  if (together && (packed[op.gate.weight] || packed[op.up.weight] || packed[op.down.weight])) {
+    sorted = place_sorted(pairs.n, choice.n_experts, kMatVecRows);
+    HC_TRY(check_cuda(launch_sort_pairs(pairs, choice.n_experts, sorted, stream),
+                      fmt::format("sorting {} pairs", pairs.n)));
+  }
+  const auto args_of = [&](const std::vector<Matrix>& matrices, Rows in, uint32_t cols, const NormArgs& norm,
+                           uint32_t per_row, const EndingArgs& ending) {
+    ExpertMatVecArgs args;
+    MatVecArgs& a = args.product;
     a.format = program_.weight(matrices[0]).format;
     a.in = in;
     a.cols = cols;
@@ -190,7 +233,12 @@ Result<void> Encoder::multiply_pairs(const MixExperts& op, const RowList& rows, 
     a.rows = rows;
     a.pairs = {pairs.experts, pairs.n, per_row};
     a.n_blocks = blocks_of_pair(ceil_div(matrices[0].rows, kTileRows), op.router.top_k, device_.multiprocessors);
-    return check_cuda(launch_mat_vec(a, stream), fmt::format("products of {} pairs of rows and experts", pairs.n));
+    args.sorted = sorted;
+    return args;
+  };
+  const auto multiply = [&](const ExpertMatVecArgs& args) {
+    return check_cuda(launch_expert_mat_vec(args, stream),
+                      fmt::format("products of {} pairs of rows and experts", pairs.n));
   };
   const auto multiply_plain = [&](const Matrix& m, const float* x, uint32_t per_row, Rows out) {
     return check_cuda(
@@ -198,15 +246,17 @@ Result<void> Encoder::multiply_pairs(const MixExperts& op, const RowList& rows, 
         fmt::format("products of {} pairs of rows and experts", pairs.n));
   };
   const Rows in = rows_of(op.in), hidden{memory_.as<float>(places_.hidden), op.gate.rows};
-  const Rows products{memory_.as<float>(places_.pair_products), places_.pair_stride};
+  const Rows products = combine.products;
   const NormArgs norm = weights_.norm(op.input_norm);
-  if (packed_alike(program_, packed, {op.gate, op.up})) {
+  if (alike) {
     EndingArgs ending = ending_of(EndingKind::kGate, {op.gate, op.up});
     ending.activation = op.activation;
     if (op.gate_bias) ending.bias[0] = weights_.vector(*op.gate_bias);
     if (op.up_bias) ending.bias[1] = weights_.vector(*op.up_bias);
     ending.out[0] = hidden;
-    HC_TRY(multiply({op.gate, op.up}, in, op.in.width, norm, pairs.per_row, ending));
+    ExpertMatVecArgs args = args_of({op.gate, op.up}, in, op.in.width, norm, pairs.per_row, ending);
+    if (in_place) args.choice = choice;
+    HC_TRY(multiply(args));
   } else {
     float* x = memory_.as<float>(places_.plain_x);
     if (!packed[op.gate.weight] || !packed[op.up.weight])
@@ -217,15 +267,26 @@ Result<void> Encoder::multiply_pairs(const MixExperts& op, const RowList& rows, 
       EndingArgs ending = ending_of(EndingKind::kProduct, {m});
       ending.out[0] = {products.data + column, products.stride};
       column += m.rows;
-      HC_TRY(packed[m.weight] ? multiply({m}, in, op.in.width, norm, pairs.per_row, ending)
+      HC_TRY(packed[m.weight] ? multiply(args_of({m}, in, op.in.width, norm, pairs.per_row, ending))
                               : multiply_plain(m, x, pairs.per_row, ending.out[0]));
     }
     HC_TRY(gate_pairs(op, pairs, stream));
   }
+  if (!together && adds_in_place(program_, op, packed)) {
+    EndingArgs ending = ending_of(EndingKind::kResidual, {op.down});
+    ending.scale = combine.branch_scale;
+    ending.out_scale = combine.residual_scale;
+    ending.out[0] = combine.x;
+    ExpertMatVecArgs args = args_of({op.down}, hidden, op.gate.rows, {}, 0, ending);
+    args.product.n_blocks = device_.multiprocessors;
+    args.sum = combine;
+    return multiply(args);
+  }
   EndingArgs ending = ending_of(EndingKind::kProduct, {op.down});
   ending.out[0] = products;
-  return packed[op.down.weight] ? multiply({op.down}, hidden, op.gate.rows, {}, 0, ending)
-                                : multiply_plain(op.down, hidden.data, 0, products);
+  HC_TRY(packed[op.down.weight] ? multiply(args_of({op.down}, hidden, op.gate.rows, {}, 0, ending))
+                                : multiply_plain(op.down, hidden.data, 0, products));
+  return check_cuda(launch_combine(combine, stream), "adding the experts");
 }
 
 // args.ending: of these matrices, which are unpacked in registers, or of one that is not: its experts are made half
@@ -266,11 +327,7 @@ Result<void> Encoder::multiply_sorted(HalfGemmArgs args, const std::vector<Matri
 Result<void> Encoder::multiply_pairs_in_halves(const MixExperts& op, const RowList& rows, const Pairs& pairs,
                                                Stream stream) const {
   const uint32_t n_experts = op.router.matrix.rows;
-  SortedPairs sorted;
-  sorted.slots = memory_.as<uint32_t>(places_.slots);
-  sorted.tiles = memory_.as<ExpertTile>(places_.tiles);
-  sorted.tile_slots = tile_slots(pairs.n, n_experts);
-  sorted.n_tiles = most_tiles(pairs.n, n_experts, sorted.tile_slots);
+  const SortedPairs sorted = place_sorted(pairs.n, n_experts, tile_slots(pairs.n, n_experts));
   HC_TRY(check_cuda(launch_sort_pairs(pairs, n_experts, sorted, stream), fmt::format("sorting {} pairs", pairs.n)));
 
   HalfGemmArgs a;

@@ -44,6 +44,18 @@ uint32_t total_rows(const std::vector<Matrix>& matrices) {
   return uint32_t(std::min<uint64_t>(rows, UINT32_MAX));
 }
 
+// Matrices [first, ...) that have the format of the first: one launch.
+size_t end_of_run(const Program& program, const std::vector<Matrix>& matrices, size_t first) {
+  size_t end = first + 1;
+  while (end < matrices.size() && program.weight(matrices[end]).format == program.weight(matrices[first]).format) ++end;
+  return end;
+}
+uint32_t runs_of_one_format(const Program& program, const std::vector<Matrix>& matrices) {
+  uint32_t n = 0;
+  for (size_t first = 0; first < matrices.size(); first = end_of_run(program, matrices, first)) ++n;
+  return n;
+}
+
 bool overlap(const Slice& a, const Slice& b) {
   return a.buffer == b.buffer && a.column < b.column + b.width && b.column < a.column + a.width;
 }
@@ -69,6 +81,18 @@ bool ending_has_norm(const Project& p) {
   if (const auto* s = std::get_if<Store>(&p.ending)) return s->norm.has_value();
   if (const auto* r = std::get_if<Residual>(&p.ending)) return r->post_norm.has_value();
   return false;
+}
+
+// Of matrices [first, first + n) alone.
+EndingArgs part_of(const EndingArgs& e, size_t first, uint32_t n) {
+  EndingArgs part = e;
+  part.n_parts = n;
+  for (uint32_t i = 0; i < n; ++i) {
+    part.rows[i] = e.rows[first + i];
+    part.bias[i] = e.bias[first + i];
+    part.out[i] = e.out[first + i];
+  }
+  return part;
 }
 
 std::string lower(std::string_view name) {
@@ -107,7 +131,12 @@ uint32_t context_length(const CompileOptions& options) {
 
 MatVecPath mat_vec_path(const Program& program, const Step& step, const std::vector<bool>& packed) {
   const Parts parts = parts_of(step);
-  if (!packed_alike(program, packed, parts.matrices)) return MatVecPath::kEnding;
+  if (!std::all_of(parts.matrices.begin(), parts.matrices.end(), [&](const Matrix& m) { return packed[m.weight]; }))
+    return MatVecPath::kEnding;
+  const auto* project = std::get_if<Project>(&step.op);
+  const bool pairs_up =
+      project != nullptr && parts.matrices.size() > 1 && std::holds_alternative<Gate>(project->ending);
+  if (pairs_up && !packed_alike(program, packed, parts.matrices)) return MatVecPath::kEnding;
   if (const auto* p = std::get_if<Project>(&step.op)) {
     if (ending_has_norm(*p)) return MatVecPath::kEnding;
     // Blocks write outputs while others still read the input.
@@ -145,11 +174,12 @@ std::vector<StepPlan> plan_steps(const Program& program, const std::vector<std::
         if (unpacked.find(name) == std::string::npos) unpacked += (unpacked.empty() ? "" : ", ") + name;
       }
       plan.kernel = fmt::format("{}.{}.cuda.{}", op_name(step.op), formats, plain ? "simt" : "mma");
-      plan.launches = fused ? 1 : uint32_t(parts.matrices.size()) + 1 + (plain ? 1 : 0);
+      plan.launches =
+          fused ? runs_of_one_format(program, parts.matrices) : uint32_t(parts.matrices.size()) + 1 + (plain ? 1 : 0);
       if (plain)
         plan.why_not_fast = fmt::format("{}: no packed tiles; plain products in f32", unpacked);
       else if (!fused)
-        plan.why_not_fast = "the ending needs whole rows or follows several formats: it is a launch of its own";
+        plan.why_not_fast = "the ending needs whole rows or both products of a pair: it is a launch of its own";
     }
     const std::string& obstacle = obstacles[plans.size()];
     if (persistent) {  // one kernel for all steps after the embedding: it is counted at the first of them
@@ -353,10 +383,15 @@ Result<void> Encoder::multiply_generated(const Product& product, const RowList& 
     return a;
   };
   if (path == MatVecPath::kFused) {
-    MatVecArgs a = mat_vec_args(product.ending);
-    a.format = program_.weight(product.matrices[0]).format;
-    for (size_t i = 0; i < product.matrices.size(); ++i) a.tiles[i] = weights_.tiles(product.matrices[i]);
-    return check_cuda(launch_mat_vec(a, stream), fmt::format("products of {} rows", rows.n));
+    const std::vector<Matrix>& matrices = product.matrices;
+    for (size_t first = 0, end; first < matrices.size(); first = end) {
+      end = end_of_run(program_, matrices, first);
+      MatVecArgs a = mat_vec_args(part_of(product.ending, first, uint32_t(end - first)));
+      a.format = program_.weight(matrices[first]).format;
+      for (size_t i = first; i < end; ++i) a.tiles[i - first] = weights_.tiles(matrices[i]);
+      HC_TRY(check_cuda(launch_mat_vec(a, stream), fmt::format("products of {} rows", rows.n)));
+    }
+    return {};
   }
   bool prepared = false;
   uint32_t column = 0;
@@ -394,22 +429,6 @@ Result<void> Encoder::multiply_prompt(const Product& product, const RowList& row
   return prompts_ != PromptPath::kSplit ? multiply_prompt_in_halves(product, rows, stream)
                                         : multiply_prompt_split(product, rows, stream);
 }
-
-namespace {
-
-// Of matrices [first, first + n) alone.
-EndingArgs part_of(const EndingArgs& e, size_t first, uint32_t n) {
-  EndingArgs part = e;
-  part.n_parts = n;
-  for (uint32_t i = 0; i < n; ++i) {
-    part.rows[i] = e.rows[first + i];
-    part.bias[i] = e.bias[first + i];
-    part.out[i] = e.out[first + i];
-  }
-  return part;
-}
-
-}  // namespace
 
 // Rows of a matrix that is not unpacked in registers, in slabs of half tiles. args.ending: of this matrix.
 Result<void> Encoder::multiply_half_tiles(HalfGemmArgs args, const Matrix& matrix, Stream stream) const {

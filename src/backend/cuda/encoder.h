@@ -8,6 +8,7 @@
 #include "backend/cuda/delta_net_args.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/kv_cache.h"
+#include "backend/cuda/mixture_args.h"
 #include "backend/cuda/state_store.h"
 #include "backend/cuda/step_times.h"
 #include "backend/cuda/weights.h"
@@ -19,7 +20,7 @@ namespace honeycrisp::backend::cuda {
 
 /// How a Project or Logits runs for generated rows.
 enum class MatVecPath : uint8_t {
-  kFused,   // one launch: packed tiles of one format, ending included
+  kFused,   // packed tiles, ending included: a launch for neighbours of one format
   kEnding,  // products to memory, then the ending
 };
 
@@ -56,9 +57,8 @@ struct StepMemory {
   uint32_t product_stride = 0;
   uint64_t slab_elements = 0;   // of the weights split, or made half tiles, at a time
   uint64_t partial_floats = 0;  // of attention
-  // Of a mixture: scores, counters (zero between steps), the choice, pairs sorted by expert, their hidden units and
-  // products, and the shared expert's.
-  uint64_t scores = 0, counters = 0, counters_bytes = 0, experts = 0, expert_weights = 0, slots = 0, tiles = 0;
+  // Of a mixture: scores, the choice, pairs sorted by expert, their hidden units and products, and the shared expert's.
+  uint64_t scores = 0, experts = 0, expert_weights = 0, slots = 0, tiles = 0;
   uint64_t hidden = 0, pair_products = 0, shared_hidden = 0, shared_out = 0;
   uint32_t pair_stride = 0;
   uint64_t convolved = 0, gates = 0;  // of DeltaNet
@@ -108,8 +108,9 @@ class Encoder {
   Result<void> run(const program::DeltaNet& op, const StepRows& rows, Stream stream) const;
   Result<void> run(const program::MixExperts& op, const StepRows& rows, Stream stream) const;
   Result<void> mix(const program::MixExperts& op, const RowList& rows, bool prompt, Stream stream) const;
-  Result<void> multiply_pairs(const program::MixExperts& op, const RowList& rows, const Pairs& pairs,
-                              Stream stream) const;
+  Result<void> mix_pairs(const program::MixExperts& op, const ChoiceArgs& choice, const CombineArgs& combine,
+                         Stream stream) const;
+  SortedPairs place_sorted(uint32_t n_pairs, uint32_t n_experts, uint32_t slots) const;
   Result<void> multiply_pairs_in_halves(const program::MixExperts& op, const RowList& rows, const Pairs& pairs,
                                         Stream stream) const;
   Result<void> multiply_sorted(HalfGemmArgs args, const std::vector<program::Matrix>& matrices, Stream stream) const;

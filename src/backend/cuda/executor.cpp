@@ -189,8 +189,6 @@ Result<void> CudaExecutor::set_up() {
                 *needed, weights, places.layout.total(), options_.max_rows, room.first, room.second);
   HC_TRY(check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"));
   HC_ASSIGN(memory_, Memory::allocate(std::max<uint64_t>(places.layout.total(), 1), "buffers"));
-  HC_TRY(
-      check_cuda(cudaMemsetAsync(memory_.as(places.counters), 0, places.counters_bytes, stream_), "clearing counters"));
   HC_ASSIGN(inputs_, StepInputs::make(options_.max_rows, uint32_t(program_.pools.size()), kFirstTableWords));
   HC_ASSIGN(cache_, KvCache::make(program_, options_.cache_type, stream_));
   states_ = StateStore(program_, stream_);

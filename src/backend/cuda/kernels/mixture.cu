@@ -1,8 +1,8 @@
 // A mixture of experts besides its products: scores and choice of experts, pairs sorted by expert, the gated unit where
 // products went to memory, and the sum over a row's experts. Every sum's order is fixed by the shapes alone.
+#include "backend/cuda/kernels/choice.cuh"
 #include "backend/cuda/kernels/ending.cuh"
 #include "backend/cuda/kernels/launch.cuh"
-#include "backend/cuda/mixture_args.h"
 
 #include <algorithm>
 
@@ -12,129 +12,85 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32, kSortThreads = 1024;
 constexpr uint32_t kRouteRows = 4;  // that share what a block reads of the router
 
+template <bool kPastL1 = false>
 __device__ __forceinline__ float4 load4(const float* x, uint32_t k, uint32_t cols, bool aligned) {
-  if (aligned && k + 4 <= cols) return *reinterpret_cast<const float4*>(x + k);
-  return {x[k], k + 1 < cols ? x[k + 1] : 0, k + 2 < cols ? x[k + 2] : 0, k + 3 < cols ? x[k + 3] : 0};
+  if (aligned && k + 4 <= cols) {
+    const auto* p = reinterpret_cast<const float4*>(x + k);
+    return kPastL1 ? __ldcg(p) : *p;
+  }
+  const auto at = [&](uint32_t i) { return i >= cols ? 0.0f : kPastL1 ? __ldcg(x + i) : x[i]; };
+  return {at(k), at(k + 1), at(k + 2), at(k + 3)};
 }
 __device__ __forceinline__ bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-// Scores in shared memory are padded to this with ones that no expert is behind.
-constexpr uint32_t kScorePad = 64;
-__host__ __device__ __forceinline__ uint32_t padded_scores(uint32_t n) {
-  return (n + kScorePad - 1) / kScorePad * kScorePad;
-}
-
-// The choice for listed row i, by the whole block. An expert's rank is the number of better ones: larger scores, and
-// equal ones of a lower index. A score that is no number is worse than any. Eight lanes count for an expert.
-__device__ void choose(const RouteArgs& a, uint32_t i, float* scores, uint32_t* chosen, float* reduction) {
-  constexpr uint32_t kLanes = 8;
-  const float* from = a.scores + size_t(i) * (a.n_experts + 1);
-  const uint32_t n = padded_scores(a.n_experts), lane = threadIdx.x % kLanes;
-  float* ranked = scores + n;
-  for (uint32_t e = threadIdx.x; e < n; e += kThreads) {
-    const float score = e < a.n_experts ? __ldcg(from + e) : -INFINITY;
-    scores[e] = score;
-    ranked[e] = isnan(score) ? -INFINITY : score;
-  }
-  __syncthreads();
-  for (uint32_t e = threadIdx.x / kLanes; e < n; e += kThreads / kLanes) {  // whole warps
-    const float mine = ranked[e];
-    uint32_t rank = 0;
-#pragma unroll 8
-    for (uint32_t other = lane; other < n; other += kLanes)
-      rank += ranked[other] > mine || (ranked[other] == mine && other < e) ? 1 : 0;
-#pragma unroll
-    for (uint32_t distance = 1; distance < kLanes; distance *= 2) rank += __shfl_xor_sync(~0u, rank, distance);
-    if (lane == 0 && e < a.n_experts && rank < a.top_k) chosen[rank] = e;
-  }
-  __syncthreads();
-  const float best = scores[chosen[0]];
-  const bool among_all = a.routing == program::Routing::kSoftmaxTopK;
-  float sum = 0;
-  for (uint32_t e = threadIdx.x; e < (among_all ? a.n_experts : a.top_k); e += kThreads)
-    sum += expf(scores[among_all ? e : chosen[e]] - best);
-  sum = block_sum<kThreads>(sum, reduction);
-  for (uint32_t rank = threadIdx.x; rank < a.top_k; rank += kThreads) {
-    const uint32_t e = chosen[rank];
-    const float weight = expf(scores[e] - best) / sum;
-    a.experts[size_t(i) * a.top_k + rank] = e;
-    a.weights[size_t(i) * a.top_k + rank] = a.expert_scale != nullptr ? weight * a.expert_scale[e] : weight;
-  }
-  __syncthreads();
-}
-
-// Block (eight experts, kRows listed rows), a warp per expert; the last block of some rows to end chooses for them.
+// Block (an output, kRows listed rows). A thread holds the weights of its first columns before the rows have come.
 template <int kRows>
 __global__ void __launch_bounds__(kThreads) route(const __grid_constant__ RouteArgs a) {
-  extern __shared__ float shared[];
-  __shared__ float reduction[kWarps];
-  __shared__ bool is_last;
+  constexpr int kAhead = 2;
+  __shared__ float2 sums[kRows][kWarps];  // {of products, of squares}
   let_next_begin();
-  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.y * kRows;
-  const uint32_t output = blockIdx.x * kWarps + warp, n_outputs = a.n_experts + (a.shared_scale != nullptr ? 1 : 0);
+  const uint32_t output = blockIdx.x, first = blockIdx.y * kRows;
   const bool routes = output < a.n_experts;
   const float* weights = routes ? a.matrix + size_t(output) * a.cols : a.shared_scale;
   const NormArgs& norm = routes && a.router_norm.present ? a.router_norm : a.input_norm;
-  if (output < n_outputs)
-    for (uint32_t k = lane * 32; k < a.cols; k += 1024) {
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(weights + k));
-      if (norm.weight != nullptr) asm volatile("prefetch.global.L2 [%0];" ::"l"(norm.weight + k));
-    }
+  const bool aligned = is_aligned(weights) && is_aligned(a.in.data) && a.in.stride % 4 == 0;
+  const auto weight_at = [&](uint32_t k) {
+    float4 w = load4(weights, k, a.cols, aligned);
+    if (norm.weight == nullptr) return w;
+    const float4 n = load4(norm.weight, k, a.cols, true);
+    return float4{w.x * n.x, w.y * n.y, w.z * n.z, w.w * n.w};
+  };
+  float4 ahead[kAhead] = {};
+#pragma unroll
+  for (int j = 0; j < kAhead; ++j)
+    if (const uint32_t k = 4 * (threadIdx.x + j * kThreads); k < a.cols) ahead[j] = weight_at(k);
   const float* x[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
     x[r] = a.in.data + size_t(a.rows.index[min(first + r, a.rows.n - 1)]) * a.in.stride;  // repeated past the end
   wait_for_previous();
-
-  float rms[kRows];
+  float2 both[kRows] = {};
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    rms[r] = 1;
-    if (!a.input_norm.present && !a.router_norm.present) continue;
-    float squares = 0;
-#pragma unroll 8
-    for (uint32_t k = threadIdx.x; k < a.cols; k += kThreads) squares = fmaf(x[r][k], x[r][k], squares);
-    squares = block_sum<kThreads>(squares, reduction);
-    if (norm.present) rms[r] = 1 / sqrtf(squares / float(a.cols) + norm.eps);
-  }
-  if (output < n_outputs) {
-    const bool aligned = is_aligned(weights) && is_aligned(a.in.data) && a.in.stride % 4 == 0;
-    float sums[kRows] = {};
-#pragma unroll 8
-    for (uint32_t k = lane * 4; k < a.cols; k += 128) {
-      float4 w = load4(weights, k, a.cols, aligned);
-      if (norm.weight != nullptr) {
-        const float4 n = load4(norm.weight, k, a.cols, true);
-        w = {w.x * n.x, w.y * n.y, w.z * n.z, w.w * n.w};
-      }
+  for (int j = 0; j <= kAhead; ++j) {
+    for (uint32_t k = 4 * (threadIdx.x + j * kThreads); k < a.cols; k += 4 * kThreads) {
+      const float4 w = j < kAhead ? ahead[j] : weight_at(k);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const float4 v = load4(x[r], k, a.cols, aligned);
-        sums[r] = fmaf(w.x, v.x, sums[r]);
-        sums[r] = fmaf(w.y, v.y, sums[r]);
-        sums[r] = fmaf(w.z, v.z, sums[r]);
-        sums[r] = fmaf(w.w, v.w, sums[r]);
+        const float4 v = load4<true>(x[r], k, a.cols, aligned);
+        both[r].x = fmaf(w.w, v.w, fmaf(w.z, v.z, fmaf(w.y, v.y, fmaf(w.x, v.x, both[r].x))));
+        both[r].y = fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, both[r].y))));
       }
+      if (j < kAhead) break;
     }
+  }
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      float score = warp_sum(sums[r]) * rms[r];
-      if (routes && a.bias != nullptr) score += a.bias[output];
-      if (lane == 0 && first + r < a.rows.n)
-        a.scores[size_t(first + r) * (a.n_experts + 1) + (routes ? output : a.n_experts)] = score;
+  for (int r = 0; r < kRows; ++r) {
+    both[r] = {warp_sum(both[r].x), warp_sum(both[r].y)};
+    if (threadIdx.x % 32 == 0) sums[r][threadIdx.x / 32] = both[r];
+  }
+  __syncthreads();
+  const uint32_t i = first + threadIdx.x;
+  if (threadIdx.x < kRows && i < a.rows.n) {
+    float score = 0, squares = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      score += sums[threadIdx.x][w].x;
+      squares += sums[threadIdx.x][w].y;
     }
+    if (norm.present) score *= 1 / sqrtf(squares / float(a.cols) + norm.eps);
+    if (routes && a.bias != nullptr) score += a.bias[output];
+    a.scores[size_t(i) * (a.n_experts + 1) + (routes ? output : a.n_experts)] = score;
   }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    is_last = atomicAdd(a.counters + blockIdx.y, 1u) + 1 == gridDim.x;
-    __threadfence();
-    if (is_last) a.counters[blockIdx.y] = 0;
-  }
-  __syncthreads();
-  if (!is_last) return;
-  for (uint32_t i = first; i < min(first + kRows, a.rows.n); ++i)
-    choose(a, i, shared, reinterpret_cast<uint32_t*>(shared + 2 * padded_scores(a.n_experts)), reduction);
+}
+
+// A block per listed row.
+__global__ void __launch_bounds__(kThreads) choose_experts(const __grid_constant__ ChoiceArgs a) {
+  extern __shared__ __align__(16) float shared[];
+  let_next_begin();
+  wait_for_previous();
+  const ChoiceMemory m(a, shared);
+  choose<kThreads>(a, blockIdx.x, m);
+  if (threadIdx.x < 32) store_choice(a, blockIdx.x, m, threadIdx.x);
 }
 
 struct SortArgs {
@@ -206,19 +162,12 @@ __global__ void __launch_bounds__(kThreads) combine(const __grid_constant__ Comb
   const uint32_t i = blockIdx.x, row = a.rows.index[i], begin = blockIdx.y * kThreads + threadIdx.x;
   const uint32_t step = gridDim.y * kThreads;
   float* y = a.products.data + size_t(i) * a.top_k * a.products.stride;  // of the best expert, then the sum
-  const float shared_factor =
-      a.shared_score != nullptr ? 1 / (1 + expf(-a.shared_score[size_t(i) * (a.n_experts + 1)])) : 1.0f;
   const auto sum_at = [&](uint32_t c) {
-    float sum = 0;
-#pragma unroll 4
-    for (uint32_t rank = 0; rank < a.top_k; ++rank) {
+    return sum_of_experts(a, i, row, c, [&](uint32_t rank) {
       const size_t pair = size_t(i) * a.top_k + rank;
-      float v = a.products.data[pair * a.products.stride + c];
-      if (a.bias != nullptr) v += a.bias[size_t(a.experts[pair]) * a.cols + c];
-      sum = fmaf(a.weights[pair], v, sum);
-    }
-    if (a.shared.data != nullptr) sum = fmaf(shared_factor, a.shared.data[size_t(row) * a.shared.stride + c], sum);
-    return sum;
+      const float v = a.products.data[pair * a.products.stride + c];
+      return a.bias != nullptr ? v + a.bias[size_t(a.experts[pair]) * a.cols + c] : v;
+    });
   };
   const auto end = [&](uint32_t c, float v) {
     float& x = a.x.data[size_t(row) * a.x.stride + c];
@@ -254,15 +203,16 @@ __global__ void __launch_bounds__(kThreads) combine(const __grid_constant__ Comb
 
 }  // namespace
 
-uint32_t route_bytes(uint32_t n_experts, uint32_t top_k) {
-  return (2 * padded_scores(n_experts) + top_k) * sizeof(float);
-}
-
 int launch_route(const RouteArgs& a, Stream stream) {
   const uint32_t n_outputs = a.n_experts + (a.shared_scale != nullptr ? 1 : 0);
   const bool one = a.rows.n == 1;
-  const dim3 grid((n_outputs + kWarps - 1) / kWarps, one ? 1 : (a.rows.n + kRouteRows - 1) / kRouteRows);
-  return launch(one ? route<1> : route<kRouteRows>, grid, kThreads, route_bytes(a.n_experts, a.top_k), stream, a);
+  const dim3 grid(n_outputs, one ? 1 : (a.rows.n + kRouteRows - 1) / kRouteRows);
+  return launch(one ? route<1> : route<kRouteRows>, grid, kThreads, 0, stream, a);
+}
+
+int launch_choose(const ChoiceArgs& a, uint32_t n_rows, Stream stream) {
+  return launch(choose_experts, n_rows, kThreads, ChoiceMemory::floats(a.n_experts, a.top_k) * sizeof(float), stream,
+                a);
 }
 
 int launch_sort_pairs(const Pairs& pairs, uint32_t n_experts, const SortedPairs& sorted, Stream stream) {
