@@ -79,9 +79,9 @@ function(hc_metal_strict_test path)
     get_filename_component(stem ${path} NAME_WE)
     add_test(NAME metal_strict_${stem} COMMAND ${Python3_EXECUTABLE} ${HC_METAL_SOFT_DIR}/strict/strict_check.py
       --scan $<TARGET_FILE:msl_scan> --clang ${HONEYCRISP_METAL_CLANG} ${path})
-    set_tests_properties(metal_strict_${stem} PROPERTIES LABELS quick TIMEOUT 120)
+    set_tests_properties(metal_strict_${stem} PROPERTIES LABELS "quick;program" TIMEOUT 120)
   else()  # in ctest's summary as not run
     add_test(NAME metal_strict_${stem} COMMAND ${CMAKE_COMMAND} -E false)
-    set_tests_properties(metal_strict_${stem} PROPERTIES LABELS quick DISABLED TRUE)
+    set_tests_properties(metal_strict_${stem} PROPERTIES LABELS "quick;program" DISABLED TRUE)
   endif()
 endfunction()
