@@ -314,8 +314,12 @@ Result<PackedWeights> PackedWeights::make(const program::Program& program, const
   packed.memory_bytes_ = layout.bytes;
   for (const auto& [key, place] : layout.places)
     packed.matrices_[key] = {packed.memory_.get() + place.offset, place.panel_bytes, place.slice_bytes};
-  const uint64_t total = program::resident_bytes(program);
-  uint64_t taken_in = 0;
+  uint64_t taken_in = 0, total = 0;  // bytes of the file
+  for (const auto& [key, place] : layout.places) {
+    const auto& [weight, first_row, rows] = key;
+    const program::Weight& w = program.weights[weight];
+    total += rows * w.row_bytes() * w.slices;
+  }
   const auto done = [&](const std::byte* data, uint64_t bytes) {
     if (options.release_source) options.release_source(data, bytes);
     taken_in += bytes;
