@@ -27,7 +27,7 @@ struct SamplingOptions {
   float repeat_penalty = 1.0f;  // > 0; 1: off; > 1 lowers tokens among the last repeat_last_n (arXiv:1909.05858, 4.1)
   int32_t repeat_last_n = 64;   // ≥ 0
   uint64_t seed = 0;            // the whole of a sequence's randomness: the same seed gives the same tokens everywhere
-  std::vector<std::pair<Token, float>> logit_bias;  // added to the logit; −infinity bans the token
+  std::vector<std::pair<Token, float>> logit_bias = {};  // added to the logit; −infinity bans the token
 };
 
 /// Temperatures below this choose the best token, whatever the other options say.
