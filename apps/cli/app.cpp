@@ -7,7 +7,9 @@
 #include "cli/term/terminal.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <clocale>
+#include <memory>
 #include <new>
 #include <sstream>
 #include <string>
@@ -18,16 +20,55 @@ namespace honeycrisp::cli {
 namespace {
 
 constexpr const char* kFooter = R"(Examples:
-  honeycrisp run -p "Why is the sky blue?"        one answer from the default model
-  honeycrisp chat -m smollm2                      a conversation
-  honeycrisp pull gemma3-270m                     fetch a model into the cache
-  honeycrisp inspect model.gguf --program         what is in a file, and how it would run
-  honeycrisp bench -m smollm2                     how fast it is here, against the machine's limits
+  honeycrisp run -p "Why is the sky blue?"    one answer from the default model
+  honeycrisp chat -m smollm2                  a conversation
+  honeycrisp pull gemma3-270m                 fetch a model into the cache
+  honeycrisp inspect model.gguf --program     what is in a file, how it runs
+  honeycrisp bench -m smollm2                 how fast it is, and could be, here
 
 Each subcommand explains itself: honeycrisp SUBCOMMAND --help
 Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted.
-Environment: HONEYCRISP_CACHE (where models are kept), HONEYCRISP_ISA (force an instruction set: scalar, avx2, …; an
-unknown one lists those of this machine), NO_COLOR.)";
+Environment: HONEYCRISP_CACHE (where models are kept), HONEYCRISP_ISA (force an
+instruction set: scalar, avx2, …; an unknown one lists those of this machine),
+NO_COLOR.)";
+
+/// Help in lines of the terminal's width, at most kHelpColumns.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() {
+    column_width(kNameColumns);
+    text_columns_ = std::min(terminal_width(STDOUT_FILENO), kHelpColumns);
+    text_columns_ = std::max(text_columns_, kNameColumns + kLeastTextColumns) - kNameColumns;
+  }
+  std::string make_option_desc(const CLI::Option* option) const override { return wrapped(option->get_description()); }
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::stringstream out;
+    CLI::detail::format_help(out, command->get_display_name(true), wrapped(command->get_description()), column_width_);
+    return out.str();
+  }
+
+ private:
+  static constexpr size_t kNameColumns = 34, kHelpColumns = 100, kLeastTextColumns = 20;
+
+  // Help is plain ASCII: a byte is a column.
+  std::string wrapped(const std::string& text) const {
+    std::istringstream words(text);
+    std::string out, word;
+    for (size_t column = 0; words >> word; column += word.size()) {
+      if (column != 0 && column + 1 + word.size() > text_columns_) {
+        out += '\n';
+        column = 0;
+      } else if (column != 0) {
+        out += ' ';
+        ++column;
+      }
+      out += word;
+    }
+    return out;
+  }
+
+  size_t text_columns_;
+};
 
 /// The innermost subcommand that was being parsed: whose --help to point at.
 const CLI::App* parsed_subcommand(const CLI::App& root) {
@@ -131,7 +172,7 @@ int run_app(int argc, char** argv) {
   CLI::App root{"Runs quantized language models from GGUF files on this machine.", "honeycrisp"};
   root.set_version_flag("--version", "honeycrisp " HONEYCRISP_VERSION);
   root.require_subcommand(1);
-  root.get_formatter()->column_width(34);
+  root.formatter(std::make_shared<HelpFormatter>());
   root.footer(kFooter);
   CommandTree tree(root);
   for (auto* add : {add_run, add_chat, add_pull, add_list, add_rm, add_inspect, add_tokenize, add_render, add_logits,

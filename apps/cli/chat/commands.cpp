@@ -10,7 +10,7 @@ constexpr ChatCommandInfo kCommands[] = {
     {ChatCommand::kHelp, "/help", "", "this list"},
     {ChatCommand::kSystem, "/system", "[TEXT]", "set the system text, or show it; the conversation goes on"},
     {ChatCommand::kRegenerate, "/regen", "", "answer the last message again"},
-    {ChatCommand::kSave, "/save", "FILE", "write the conversation to a new file (.json: for `honeycrisp render`)"},
+    {ChatCommand::kSave, "/save", "FILE", "write it to a new file (.json: for `honeycrisp render`)"},
     {ChatCommand::kClear, "/clear", "", "forget the conversation, keep the system text"},
     {ChatCommand::kExit, "/exit", "", "leave (Ctrl-D as well)"},
 };
@@ -33,8 +33,8 @@ std::string chat_help() {
     fmt::format_to(std::back_inserter(text), "  {:<16} {}\n", fmt::format("{} {}", info.name, info.argument),
                    info.description);
   return text +
-         "  A line that ends in \\ goes on in the next; \"\"\" opens and closes a block of lines; // begins a message "
-         "with /.\n"
+         "  A line that ends in \\ goes on in the next; \"\"\" opens and closes a block of\n"
+         "  lines; // begins a message with /.\n"
          "  Ctrl-C stops an answer.\n";
 }
 

@@ -65,16 +65,20 @@ void add_bench(CommandTree& tree) {
   add_kv_type_option(line, arguments->model);
   add_loading_options(line, arguments->model);
   line.footer(
-      R"(pp512: prefill of 512 tokens. tg128: decode of 128; tg128x8: by each of 8 sequences, all tokens counted.
-@ d4096: after 4096 positions. The tokens are random, the figures medians.
-"of memory": bytes of weights and cache that a step must read, times steps per second, as a share of what the same
-threads or device read beside each run, from end to end through the weights. "of peak": multiply-adds that the model
-asks for, as a share of the fastest integer arithmetic measured there. --ops has both per op, as "mem" and "peak".
+      R"(pp512: prefill of 512 tokens. tg128: decode of 128; tg128x8: by each of 8
+sequences, all tokens counted. @ d4096: after 4096 positions. The tokens are
+random, the figures medians.
+"of memory": bytes of weights and cache that a step must read, times steps per
+second, as a share of what the same threads or device read beside each run, from
+end to end through the weights. "of peak": multiply-adds that the model asks
+for, as a share of the fastest arithmetic measured there. --ops has both per op,
+as "mem" and "peak". More than 100 %: read from a cache, or others held up the
+measurement of the limit.
 
 Examples:
   honeycrisp bench -m smollm2
-  honeycrisp bench -m model.gguf -p 0 -n 64 -d 4096       decode far into a context
-  honeycrisp bench -m model.gguf -s 8 --json              eight sequences at once)");
+  honeycrisp bench -m model.gguf -p 0 -n 64 -d 4096    decode far into a context
+  honeycrisp bench -m model.gguf -s 8 --json           eight sequences at once)");
   line.action([arguments] { return run(*arguments); },
               [arguments] {
                 return arguments->prompt == 0 && arguments->generate == 0

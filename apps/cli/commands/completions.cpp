@@ -210,8 +210,8 @@ void add_completions(CommandTree& tree) {
     return name == "bash" || name == "zsh" || name == "fish" ? "" : "expected bash, zsh or fish";
   });
   line.footer(R"(Examples:
-  source <(honeycrisp completions bash)                          in ~/.bashrc
-  honeycrisp completions zsh > ~/.zfunc/_honeycrisp              with ~/.zfunc in $fpath
+  source <(honeycrisp completions bash)                   in ~/.bashrc
+  honeycrisp completions zsh > ~/.zfunc/_honeycrisp       with it in $fpath
   honeycrisp completions fish > ~/.config/fish/completions/honeycrisp.fish)");
   line.action([shell, &root = tree.root()] {
     const std::vector<CommandEntry> commands = commands_of(root);

@@ -45,8 +45,9 @@ void add_inspect(CommandTree& tree) {
   add_kv_type_option(line, arguments->model);
   line.integer("-t,--threads", arguments->model.threads, 1, 1024, "Threads to plan for", "physical cores available");
   line.footer(R"(A file that cannot be run is shown all the same, with the reason.
-Memory holds all weights; "per token" counts those that one token reads: of a mixture of experts, the chosen ones.
-The program's launches are passes of the threads (CPU) or kernels (GPU); barriers are waits of all for each other.
+Memory holds all weights; "per token" counts those that one token reads: of a
+mixture of experts, the chosen ones. The program's launches are passes of the
+threads (CPU) or kernels (GPU); barriers are waits of all for each other.
 
 Examples:
   honeycrisp inspect smollm2

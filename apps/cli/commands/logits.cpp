@@ -147,8 +147,8 @@ void add_logits(CommandTree& tree) {
   line.footer(R"(The tokens are taken as they are: no BOS is added.
 
 Example:
-  printf 'The capital of France is' | honeycrisp tokenize -m smollm2 > tokens.txt
-  honeycrisp logits -m smollm2 --tokens tokens.txt --out logits.f32 --backend reference)");
+  printf 'The capital of France is' | honeycrisp tokenize -m smollm2 >tokens.txt
+  honeycrisp logits -m smollm2 --tokens tokens.txt --out logits.f32)");
   line.action([arguments] { return run(*arguments); });
 }
 

@@ -125,11 +125,12 @@ void add_render(CommandTree& tree) {
             CommandLine::Need::kRequired);
   add_model_option(line, arguments->model);
   line.footer(
-      R"(The exact text goes to stdout, without a newline of its own. bos_token and eos_token are the model's unless the
-JSON names others; --template without -m knows no model.
+      R"(The exact text goes to stdout, without a newline of its own. bos_token and
+eos_token are the model's unless the JSON names others; --template without -m
+knows no model.
 
 Examples:
-  echo '{"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true}' > chat.json
+  echo '{"messages": [{"role": "user", "content": "Hi"}]}' > chat.json
   honeycrisp render -m smollm2 --json chat.json
   honeycrisp render --template chat_template.jinja --json chat.json)");
   line.action([arguments] { return run(*arguments); });

@@ -103,7 +103,8 @@ void add_tokenize(CommandTree& tree) {
             "Several texts with NUL between them, a line of ids each");
   line.flag("--decode", arguments->decode, "Ids on stdin to text on stdout, special tokens included");
   add_model_option(line, arguments->model);
-  line.footer(R"(The whole of stdin is the text, its last newline included. BOS and EOS are never added.
+  line.footer(R"(The whole of stdin is the text, its last newline included. BOS and EOS are never
+added.
 
 Examples:
   printf 'Hello world' | honeycrisp tokenize -m smollm2
