@@ -29,23 +29,26 @@ Result<Generation> stream_answer(const Engine& engine, Session& session, std::sp
   return generation;
 }
 
-std::string speed_text(const Generation& generation, const Engine& engine, SpeedLimit& limit) {
-  std::string text = fmt::format("prefill {} tokens, {:.1f} tok/s", generation.prefilled_tokens,
+std::vector<std::string> speed_lines(const Generation& generation, const Engine& engine, SpeedLimit& limit) {
+  const auto tokens = [](uint64_t n) { return fmt::format("{} {}", n, n == 1 ? "token" : "tokens"); };
+  std::string text = fmt::format("prefill {}, {:.1f} tok/s", tokens(generation.prefilled_tokens),
                                  generation.prefill_tokens_per_second());
   const double rate = generation.decode_tokens_per_second();
-  if (rate == 0) return text;
-  text += fmt::format("; decode {} tokens, {:.1f} tok/s", generation.decoded_tokens, rate);
+  if (rate == 0) return {text};
+  text += fmt::format("; decode {}, {:.1f} tok/s", tokens(generation.decoded_tokens), rate);
   const uint64_t weights = engine.info().weight_bytes_per_token;
   const double read = rate * double(weights);
-  text += fmt::format("; {:.1f} GB/s of weights", read / 1e9);
   if (!limit.measured) {
     limit.measured = true;
     const auto ceilings = engine.internals().executor.measure_ceilings(weights);
     if (ceilings) limit.bytes_per_second = ceilings->read_bytes_per_second;
   }
-  if (limit.bytes_per_second == 0) return text;
-  return text + fmt::format(", {:.0f} % of {:.1f} GB/s measured", 100 * read / limit.bytes_per_second,
-                            limit.bytes_per_second / 1e9);
+  std::string share = fmt::format("{:.1f} GB/s of weights", read / 1e9);
+  if (limit.bytes_per_second != 0)
+    share += fmt::format(", {:.0f} % of {:.1f} GB/s measured{}", 100 * read / limit.bytes_per_second,
+                         limit.bytes_per_second / 1e9,
+                         read > limit.bytes_per_second ? " (a cache, or others were busy)" : "");
+  return {text, share};
 }
 
 void print_finish_note(const Generation& generation, const ModelInfo& info) {

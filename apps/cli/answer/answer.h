@@ -8,6 +8,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 namespace honeycrisp::cli {
 
@@ -22,9 +23,9 @@ struct SpeedLimit {
   double bytes_per_second = 0;  // 0: the backend cannot measure it
 };
 
-/// "prefill 12 tokens, 340 tok/s; decode 64 tokens, 58.1 tok/s; 4.9 GB/s of weights, 41 % of 12.0 GB/s measured".
-/// No session of the engine may be computing.
-std::string speed_text(const Generation& generation, const Engine& engine, SpeedLimit& limit);
+/// "prefill 12 tokens, 340 tok/s; decode 64 tokens, 58.1 tok/s" and, where it is known, "4.9 GB/s of weights, 41 % of
+/// 12.0 GB/s measured". No session of the engine may be computing.
+std::vector<std::string> speed_lines(const Generation& generation, const Engine& engine, SpeedLimit& limit);
 
 /// A note on stderr if the answer was ended by something other than the model or the user.
 void print_finish_note(const Generation& generation, const ModelInfo& info);

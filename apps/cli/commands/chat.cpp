@@ -35,7 +35,10 @@ class ChatLoop {
     while (!leaving_) {
       reset_interrupt();
       const LineEditor::Input input = editor_.read(assembler_.in_progress() ? "… " : "> ");
-      if (input.status == LineEditor::Status::kEnd) break;
+      if (input.status == LineEditor::Status::kEnd) {
+        if (editor_.interactive()) write_all(STDERR_FILENO, "\n");  // Ctrl-D leaves the cursor behind the prompt
+        break;
+      }
       if (input.status == LineEditor::Status::kInterrupted) {
         if (input.line.empty() && !assembler_.in_progress()) print_note("Ctrl-D or /exit leaves");
         assembler_.reset();
@@ -59,6 +62,7 @@ class ChatLoop {
     if (!whole) return {};
     const ParsedLine parsed = begins ? parse_chat_line(*whole) : ParsedLine{std::nullopt, *whole};
     if (parsed.unknown_command) {
+      ++unanswered_;
       print_error(fmt::format("unknown command {} (/help lists them; // begins a message with a slash)",
                               escape_for_display(parsed.text, 60)));
       return {};
@@ -115,7 +119,7 @@ class ChatLoop {
     if (!out_.terminal()) HC_TRY(out_.write("\n"));  // parts the answers
     print_finish_note(*generation, engine_.info());
     if (!quiet_ && generation->finish_reason != FinishReason::kCancelled)
-      print_note(speed_text(*generation, engine_, limit_));
+      for (const std::string& line : speed_lines(*generation, engine_, limit_)) print_note(line);
     return {};
   }
 
@@ -153,8 +157,9 @@ Result<void> run(ChatArguments arguments) {
   const Result<std::string> state = state_folder();
   LineEditor editor(state ? *state + "/history" : "");
   if (editor.interactive() && !arguments.quiet)
-    print_note(fmt::format("{} on {}. /help lists commands, Ctrl-D leaves.",
-                           info.name.empty() ? info.architecture : info.name, info.backend));
+    for (const std::string& note : {(info.name.empty() ? info.architecture : info.name) + " on " + info.backend,
+                                    std::string("/help lists commands, Ctrl-D leaves.")})
+      print_note(note);
   return ChatLoop(conversation, *engine, arguments.quiet, editor).run();
 }
 
@@ -173,7 +178,8 @@ void add_chat(CommandTree& tree) {
   add_loading_options(line, arguments->model);
   add_answer_options(line, arguments->answer);
   line.footer("In a chat:\n" + chat_help() + R"(
-Lines typed are kept in $XDG_STATE_HOME/honeycrisp/history. Without a terminal, each line of stdin is a message.
+Lines typed are kept in $XDG_STATE_HOME/honeycrisp/history. Without a terminal,
+each line of stdin is a message.
 
 Examples:
   honeycrisp chat

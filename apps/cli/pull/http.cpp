@@ -201,7 +201,10 @@ Outcome request_once(const std::string& url, const std::vector<std::string>& hea
   if (interrupt_requested()) return Outcome::final({ErrorCode::kCancelled, ""});
   if (code != CURLE_OK) {
     const char* why = detail[0] != '\0' ? detail.data() : curl_easy_strerror(code);
-    const std::string message = fmt::format("{}: {}", display_url(url), why);
+    const bool unreachable = code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_RESOLVE_PROXY ||
+                             code == CURLE_COULDNT_CONNECT || code == CURLE_OPERATION_TIMEDOUT;
+    const std::string message = fmt::format("{}: {}{}", display_url(url), why,
+                                            unreachable ? " (is there a network, and does it need a proxy?)" : "");
     return may_pass(code) ? Outcome::transient(message) : Outcome::final({ErrorCode::kIo, message});
   }
   char* location = nullptr;

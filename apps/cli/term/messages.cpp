@@ -29,7 +29,9 @@ void print_line(std::string_view prefix, Color color, std::string_view message) 
 
 void print_error(std::string_view message) { print_line("error", Color::kRed, message); }
 void print_warning(std::string_view message) { print_line("warning", Color::kYellow, message); }
-void print_note(std::string_view message) { print_line("", Color::kNone, message); }
+void print_note(std::string_view message) {
+  if (!g_quiet || g_verbose) print_line("", Color::kNone, message);
+}
 
 void set_verbose(bool verbose) { g_verbose = verbose; }
 void set_quiet(bool quiet) { g_quiet = quiet; }

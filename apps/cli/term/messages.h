@@ -17,7 +17,7 @@ void print_note(std::string_view message);
 /// Sends the library's warnings to stderr, and its notes too once set_verbose(true).
 void install_log_handler();
 void set_verbose(bool verbose);
-/// Whether warnings are left out (verbose wins).
+/// Whether warnings and notes are left out (verbose wins).
 void set_quiet(bool quiet);
 
 /// "98.4 MB": decimal units, three digits.
