@@ -15,7 +15,13 @@ namespace honeycrisp::backend::cuda {
 using Stream = CUstream_st*;
 
 // Formats that are kept as packed tiles for the tensor cores (kernels/packed.cuh); all others keep the file's layout.
-#define HC_CUDA_PACKED(X) X(kQ4_0) X(kQ8_0) X(kQ4_K) X(kQ6_K)
+// The first are those of most files.
+#define HC_CUDA_PACKED_OFTEN(X) X(kQ4_0) X(kQ8_0) X(kQ4_K) X(kQ6_K)
+// clang-format off: one format a time is no easier to read
+#define HC_CUDA_PACKED_SELDOM(X) \
+  X(kQ4_1) X(kQ5_0) X(kQ5_1) X(kQ2_K) X(kQ3_K) X(kQ5_K) X(kIQ4_NL) X(kIQ4_XS) X(kMXFP4) X(kNVFP4)
+// clang-format on
+#define HC_CUDA_PACKED(X) HC_CUDA_PACKED_OFTEN(X) HC_CUDA_PACKED_SELDOM(X)
 
 constexpr bool has_packed_tiles(quant::Format f) {
 #define HC_X(e) \
@@ -36,13 +42,26 @@ constexpr bool is_unpacked_in_registers(quant::Format f) {
   return false;
 }
 
+/// The formats that an instance of the persistent kernel has: a program runs in the first set that has all of its own.
+enum class FormatSet : uint8_t { kOften, kAll };
+inline constexpr uint32_t kFormatSets = 2;
+
+constexpr bool has_format(FormatSet set, quant::Format f) {
+#define HC_X(e) \
+  if (f == quant::Format::e) return true;
+  HC_CUDA_PACKED_OFTEN(HC_X)
+#undef HC_X
+  return set == FormatSet::kAll && has_packed_tiles(f);
+}
+
 inline constexpr uint32_t kTileRows = 16, kTileCols = 256;  // of a packed tile
 inline constexpr uint32_t kMatVecRows = 4;  // rows of the batch that one pass over packed weights serves
 inline constexpr uint32_t kGemmDepth = 32;  // columns of split operands are padded to a multiple of this
 
-/// Bytes of a packed tile: the bits of the blocks it covers, reordered.
+/// Bytes of a packed tile: the bits of the blocks it covers, reordered; of IQ4_XS with scales of a byte.
 constexpr uint32_t tile_bytes(quant::Format f) {
-  return kTileRows * kTileCols / quant::info(f).block_elements * quant::info(f).block_bytes;
+  const uint32_t of_blocks = kTileRows * kTileCols / quant::info(f).block_elements * quant::info(f).block_bytes;
+  return f == quant::Format::kIQ4_XS ? of_blocks + kTileRows * 2 : of_blocks;
 }
 
 /// A weight in device memory. Of a mixture's experts ("slices"): rows are those of the first one that is meant.

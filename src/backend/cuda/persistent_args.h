@@ -180,13 +180,11 @@ struct StepArgs {
 /// Whether they were compiled: for an architecture with the instructions that they need, 90a.
 bool has_persistent_kernels();
 
-// Of one row, of up to four, and of up to kStepRows. Prepare: once per device of compute capability 9.0; lowers
-// `shared_bytes` to what a launch may take.
-int prepare_persistent_one(uint32_t* shared_bytes);
-int prepare_persistent_four(uint32_t* shared_bytes);
-int prepare_persistent_eight(uint32_t* shared_bytes);
-int launch_persistent_one(const StepArgs&, uint32_t n_blocks, Stream);
-int launch_persistent_four(const StepArgs&, uint32_t n_blocks, Stream);
-int launch_persistent_eight(const StepArgs&, uint32_t n_blocks, Stream);
+// For up to kRows rows, 1, 4 or kStepRows (kernels/persistent_*.cu). Prepare: once per device of compute
+// capability 9.0; lowers `shared_bytes` to what a launch may take.
+template <FormatSet kSet, int kRows>
+int prepare_step(uint32_t* shared_bytes);
+template <FormatSet kSet, int kRows>
+int launch_step(const StepArgs&, uint32_t n_blocks, Stream);
 
 }  // namespace honeycrisp::backend::cuda

@@ -540,6 +540,13 @@ std::vector<std::string> persistent_obstacles(const Program& program, CacheType 
   return Lowering(program, type, nullptr, nullptr).obstacles;
 }
 
+FormatSet format_set(const Program& program, CacheType type) {
+  for (const LoweredOp& op : Lowering(program, type, nullptr, nullptr).ops)
+    for (const Matrix& m : op.matrices)
+      if (!has_format(FormatSet::kOften, program.weight(m).format)) return FormatSet::kAll;
+  return FormatSet::kOften;
+}
+
 Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType type, const Weights& weights,
                                             const KvCache& cache, uint32_t n_blocks, uint32_t shared_bytes) {
   const Lowering lowering(program, type, &weights, &cache);

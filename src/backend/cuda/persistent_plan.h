@@ -39,6 +39,8 @@ struct PersistentPlan {
   uint64_t partial_floats = 0;  // of one row and chunk: the largest of all attentions
 };
 
+/// The set that has the formats of all products of a program without obstacles.
+FormatSet format_set(const program::Program& program, CacheType type);
 /// Of a program without obstacles. `shared_bytes`: dynamic shared memory of a block.
 Result<PersistentPlan> make_persistent_plan(const program::Program& program, CacheType type, const Weights& weights,
                                             const KvCache& cache, uint32_t n_blocks, uint32_t shared_bytes);

@@ -12,10 +12,21 @@ namespace {
 
 constexpr uint64_t kPatienceNs = 2'000'000'000;
 
-Result<uint32_t> shared_bytes() {
+struct StepKernel {
+  int (*prepare)(uint32_t* shared_bytes);
+  int (*launch)(const StepArgs&, uint32_t n_blocks, Stream);
+};
+template <FormatSet kSet, int kRows>
+constexpr StepKernel kKernel = {prepare_step<kSet, kRows>, launch_step<kSet, kRows>};
+using enum FormatSet;
+constexpr StepKernel kKernels[kFormatSets][kRowCounts.size()] = {
+    {kKernel<kOften, 1>, kKernel<kOften, 4>, kKernel<kOften, 8>},
+    {kKernel<kAll, 1>, kKernel<kAll, 4>, kKernel<kAll, 8>}};
+
+Result<uint32_t> shared_bytes(FormatSet set) {
   uint32_t bytes = UINT32_MAX;
-  for (int (*prepare)(uint32_t*) : {&prepare_persistent_one, &prepare_persistent_four, &prepare_persistent_eight})
-    HC_TRY(check_cuda(prepare(&bytes), "preparing the persistent kernel"));
+  for (const StepKernel& kernel : kKernels[size_t(set)])
+    HC_TRY(check_cuda(kernel.prepare(&bytes), "preparing the persistent kernel"));
   return bytes;
 }
 
@@ -34,7 +45,8 @@ Result<PersistentStep> PersistentStep::make(const program::Program& program, con
   PersistentStep p;
   p.device_ = device;
   p.n_pools_ = uint32_t(program.pools.size());
-  HC_ASSIGN(const uint32_t shared, shared_bytes());
+  p.formats_ = format_set(program, options.cache_type);
+  HC_ASSIGN(const uint32_t shared, shared_bytes(p.formats_));
   HC_ASSIGN(p.plan_, make_persistent_plan(program, options.cache_type, weights, cache, device.multiprocessors, shared));
   const PersistentPlan& plan = p.plan_;
   if (plan.lists[0].shared.ring == 0)
@@ -163,9 +175,7 @@ Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, con
                                    embedding_scale_, stream),
                       fmt::format("embedding {} rows", a.n_rows)));
     if (times != nullptr) HC_TRY(times->mark(1, stream));
-    constexpr std::array<int (*)(const StepArgs&, uint32_t, Stream), kRowCounts.size()> kLaunches = {
-        launch_persistent_one, launch_persistent_four, launch_persistent_eight};
-    HC_TRY(check_cuda(kLaunches[kernel](a, device_.multiprocessors, stream),
+    HC_TRY(check_cuda(kKernels[size_t(formats_)][kernel].launch(a, device_.multiprocessors, stream),
                       fmt::format("the persistent kernel for {} rows", a.n_rows)));
     used_rows_[set_] = a.n_rows;
     used_rows_[1 - set_] = 0;

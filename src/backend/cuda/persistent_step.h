@@ -44,6 +44,7 @@ class PersistentStep {
   };
 
   DeviceInfo device_;
+  FormatSet formats_ = FormatSet::kOften;
   PersistentPlan plan_;  // without its lists
   std::array<Kernel, kRowCounts.size()> kernels_;
   DeviceMatrix embedding_;

@@ -3,6 +3,8 @@
 // into tiles.
 #include "backend/cuda/kernels/halves.cuh"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/packing.cuh"
+#include "backend/cuda/kernels/tile_format.cuh"
 #include "quant/tables.h"
 
 #include <cuda_bf16.h>
@@ -106,110 +108,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// ---- packing: the 16-bit word `at` of a tile, from the file's blocks; zero where the weight has no row or column
-
-struct PackSource {
-  const uint8_t* rows;
-  uint32_t n_rows, n_cols;
-};
-
-template <Format F>
-__device__ const typename BlockOf<F>::Type* block_at(const PackSource& s, uint32_t row, uint32_t column) {
-  constexpr quant::FormatInfo kInfo = quant::info(F);
-  if (row >= s.n_rows || column >= s.n_cols) return nullptr;
-  const size_t blocks_per_row = s.n_cols / kInfo.block_elements;
-  return reinterpret_cast<const typename BlockOf<F>::Type*>(s.rows) + row * blocks_per_row +
-         column / kInfo.block_elements;
-}
-
-// The code of column j of a block of 32.
-__device__ __forceinline__ int code_of(const quant::BlockQ4_0& b, int, int j) {
-  return nibble(b.codes[j % 16], j / 16);
-}
-__device__ __forceinline__ int code_of(const quant::BlockQ8_0& b, int, int j) { return b.codes[j] + 128; }
-__device__ __forceinline__ int code_of(const quant::BlockQ4_K& b, int blk, int j) {
-  return nibble(b.codes[32 * (blk / 2) + j], blk % 2);
-}
-__device__ __forceinline__ int code_of(const quant::BlockQ6_K& b, int blk, int j) {
-  return nibble(b.codes[64 * (blk / 4) + 32 * (blk % 2) + j], blk / 2 % 2) | crumb(b.high[32 * (blk / 4) + j], blk % 4)
-                                                                                 << 4;
-}
-
-// 2 of the 12-bit fields of Q4_K's lane l and row r8.
-__device__ __forceinline__ uint32_t scale_fields(const quant::BlockQ4_K* b, int pair) {
-  if (b == nullptr) return 0;
-  uint32_t fields = 0;
-  for (int i = 0; i < 2; ++i) {
-    const ScaleAndMin s = scale_and_min(b->scales, 2 * pair + i);
-    fields |= (uint32_t(s.scale) | uint32_t(s.min) << 6) << (12 * i);
-  }
-  return fields;
-}
-
-template <Format F>
-__device__ uint16_t packed_word(const PackSource& s, uint32_t row0, uint32_t column0, int at) {
-  constexpr int kCodeWords = F == Format::kQ8_0 ? 2048 : 1024;
-  if (at < kCodeWords) {
-    const int word = at / 2, lane = F == Format::kQ8_0 ? word / 4 % 32 : word % 128 / 4, sub = word % 4;
-    const int blk = F == Format::kQ8_0 ? word / 128 : word / 128 * 2 + sub / 2, r8 = sub % 2;
-    const auto* b = block_at<F>(s, row0 + lane / 4 + 8 * r8, column0 + 32 * blk);
-    if (b == nullptr) return 0;
-    uint32_t value = 0;
-    if constexpr (F == Format::kQ8_0) {
-      for (int i = 0; i < 2; ++i) {
-        const int element = byte_of_element(at % 2 * 2 + i);  // as it is its own inverse
-        value |= code_of(*b, blk, sub / 2 * 16 + lane % 4 * 4 + element) << (8 * i);
-      }
-    } else {
-      for (int i = 0; i < 4; ++i) {
-        const int n = at % 2 * 4 + i, element = byte_of_element(n / 2);
-        const int code = code_of(*b, blk, n % 2 * 16 + lane % 4 * 4 + element);
-        value |= (F == Format::kQ6_K && n % 2 != 0 ? code >> 2 : code & 15) << (4 * i);
-      }
-    }
-    return uint16_t(value);
-  }
-  if constexpr (F == Format::kQ4_0 || F == Format::kQ8_0) {
-    const int i = at - kCodeWords, blk = i % 8, r8 = i / 8 % 2, g = i / 16;
-    const auto* b = block_at<F>(s, row0 + g + 8 * r8, column0 + 32 * blk);
-    return b == nullptr ? 0 : b->d;
-  } else if constexpr (F == Format::kQ4_K) {
-    if (at >= 1120) {
-      const auto* b = block_at<F>(s, row0 + (at - 1120) / 2, column0);
-      return b == nullptr ? 0 : at % 2 ? b->dmin : b->d;
-    }
-    const int lane = at >= 1088 ? at - 1088 : (at - 1024) / 2;
-    const uint64_t all = scale_fields(block_at<F>(s, row0 + lane / 4, column0), lane % 4) |
-                         uint64_t(scale_fields(block_at<F>(s, row0 + lane / 4 + 8, column0), lane % 4)) << 24;
-    return uint16_t(at >= 1088 ? all >> 32 : all >> (16 * (at % 2)));
-  } else {
-    if (at >= 1664) {
-      const auto* b = block_at<F>(s, row0 + (at - 1664), column0);
-      return b == nullptr ? 0 : b->d;
-    }
-    uint32_t value = 0;
-    if (at >= 1536) {  // two scales
-      for (int i = 0; i < 2; ++i) {
-        const int byte = 2 * (at - 1536) + i, lane = byte / 8, r8 = byte / 4 % 2, sub = lane % 4 * 4 + byte % 4;
-        const auto* b = block_at<F>(s, row0 + lane / 4 + 8 * r8, column0);
-        if (b != nullptr) value |= uint32_t(uint8_t(b->scales[sub])) << (8 * i);
-      }
-      return uint16_t(value);
-    }
-    const int word = (at - 1024) / 2, lane = word / 2 % 32, blk = word / 64 * 2 + word % 2;
-    for (int r8 = 0; r8 < 2; ++r8) {
-      const auto* b = block_at<F>(s, row0 + lane / 4 + 8 * r8, column0);
-      if (b == nullptr) continue;
-      uint32_t two = 0;
-      for (int i = 0; i < 8; ++i) {
-        const int high = i % 2, code = code_of(*b, blk, high * 16 + lane % 4 * 4 + byte_of_element(i / 2));
-        two |= uint32_t(high != 0 ? code & 3 : code >> 4) << (8 * (i / 2) + (high != 0 ? 2 : 4));
-      }
-      value |= r8 == 0 ? two : __funnelshift_l(two, two, 4);
-    }
-    return uint16_t(value >> (16 * (at % 2)));
-  }
-}
+// ---- packing
 
 // A thread per 16-bit word; blockIdx.y is the tile in its row of tiles, blockIdx.z the row of tiles.
 template <Format F>
@@ -270,7 +169,7 @@ __global__ void __launch_bounds__(kThreads) row_exponents(DeviceMatrix m, int8_t
 }
 
 // Block (tile of columns, tile of rows, expert): a thread makes eight columns of the rows g and g + 8.
-template <Format F, bool kPacked>
+template <Format F>
 __global__ void __launch_bounds__(kThreads)
     make_half_tiles(DeviceMatrix m, const int8_t* exponents, uint32_t parts, uint8_t* tiles, int8_t* tile_exponents) {
   wait_for_previous();
@@ -285,7 +184,7 @@ __global__ void __launch_bounds__(kThreads)
     float v[8] = {};
     const uint32_t row = blockIdx.y * kTileRows + g + 8 * r8;
     const uint32_t octet = blockIdx.x * 32 + o;
-    if (row < m.rows && 8 * octet < m.cols) read_octet<F, kPacked>(m, row, octet, v);
+    if (row < m.rows && 8 * octet < m.cols) read_octet<F, false>(m, row, octet, v);
     const int exponent = row < m.rows ? exponents[row] : 0;
     const float factor = power_of_two(exponent);
     if (blockIdx.x == 0 && o == 0) tile_exponents[row] = int8_t(exponent);
@@ -306,6 +205,52 @@ __global__ void __launch_bounds__(kThreads)
     for (int t = 0; t < 2; ++t)
       to[t] = {words[part][t][0][0], words[part][t][0][1], words[part][t][1][0], words[part][t][1][1]};
   }
+}
+
+// The same of packed tiles; a warp makes a tile.
+template <Format F>
+__global__ void __launch_bounds__(kThreads)
+    make_half_tiles_of_packed(DeviceMatrix m, const int8_t* exponents, uint32_t parts, uint32_t k_tiles, uint8_t* tiles,
+                              int8_t* tile_exponents) {
+  wait_for_previous();
+  const uint32_t k = blockIdx.x * kWarps + threadIdx.x / 32, slice = blockIdx.z;
+  if (k >= k_tiles) return;
+  const int lane = int(threadIdx.x % 32);
+  m.first_row += slice * m.slice_rows;
+  exponents += size_t(slice) * m.slice_rows;
+  tiles += (size_t(slice) * gridDim.y + blockIdx.y) * parts * k_tiles * tile_bytes(kHalfTiles);
+  tile_exponents += (size_t(slice) * gridDim.y + blockIdx.y) * kTileRows;
+  float factors[2];
+  bool exists[2];
+#pragma unroll
+  for (int r8 = 0; r8 < 2; ++r8) {
+    const uint32_t of_tile = lane / 4 + 8 * r8, row = blockIdx.y * kTileRows + of_tile;
+    exists[r8] = row < m.rows;
+    const int exponent = exists[r8] ? exponents[row] : 0;
+    factors[r8] = power_of_two(exponent);
+    if (k == 0 && lane % 4 == 0) tile_exponents[of_tile] = int8_t(exponent);
+  }
+  const size_t row_tile = m.first_row / kTileRows + blockIdx.y;
+  Tile<F> r;
+  load_tile<F>(r, m.data + (row_tile * k_tiles + k) * tile_bytes(F), lane);
+  auto* high_part = reinterpret_cast<uint4*>(tiles + size_t(k) * tile_bytes(kHalfTiles)) + lane;
+  auto* low_part = reinterpret_cast<uint4*>(tiles + (size_t(k_tiles) + k) * tile_bytes(kHalfTiles)) + lane;
+  uint4 rounded, left;  // a fragment: elements 0 1 of both rows, then 2 3
+  for_each_four<F>(r, lane, [&](int i, int high, int r8, const float(&v)[4]) {
+    float x[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) x[e] = exists[r8] ? v[e] * factors[r8] : 0.0f;
+    const uint32_t first = pack_halves(x[0], x[1]), last = pack_halves(x[2], x[3]);
+    const uint32_t first_left = pack_halves(x[0] - halves(first).x, x[1] - halves(first).y);
+    const uint32_t last_left = pack_halves(x[2] - halves(last).x, x[3] - halves(last).y);
+    if (r8 == 0) {
+      rounded.x = first, rounded.z = last, left.x = first_left, left.z = last_left;
+      return;
+    }
+    rounded.y = first, rounded.w = last, left.y = first_left, left.w = last_left;
+    high_part[(2 * i + high) * 32] = rounded;
+    if (parts == 2) low_part[(2 * i + high) * 32] = left;
+  });
 }
 
 int launch_unpack(const UnpackArgs& a, Stream stream) {
@@ -406,10 +351,18 @@ int launch_row_exponents(const DeviceMatrix& m, int8_t* exponents, Stream stream
 
 int launch_half_tiles(const DeviceMatrix& m, const int8_t* exponents, uint32_t n_slices, bool two_halves,
                       uint8_t* tiles, int8_t* tile_exponents, Stream stream) {
-  const dim3 grid((m.cols + kTileCols - 1) / kTileCols, (m.rows + kTileRows - 1) / kTileRows, n_slices);
+  const uint32_t k_tiles = (m.cols + kTileCols - 1) / kTileCols, parts = two_halves ? 2 : 1;
+  const dim3 grid(k_tiles, (m.rows + kTileRows - 1) / kTileRows, n_slices);
   return for_format(m, [&]<Format F, bool kPacked>() -> int {
-    return launch(make_half_tiles<F, kPacked>, grid, kThreads, 0, stream, m, exponents, two_halves ? 2u : 1u, tiles,
-                  tile_exponents);
+    if constexpr (kPacked && is_unpacked_in_registers(F)) {
+      return cudaErrorInvalidValue;
+    } else if constexpr (kPacked) {
+      const dim3 of_tiles((k_tiles + kWarps - 1) / kWarps, grid.y, grid.z);
+      return launch(make_half_tiles_of_packed<F>, of_tiles, kThreads, 0, stream, m, exponents, parts, k_tiles, tiles,
+                    tile_exponents);
+    } else {
+      return launch(make_half_tiles<F>, grid, kThreads, 0, stream, m, exponents, parts, tiles, tile_exponents);
+    }
   });
 }
 

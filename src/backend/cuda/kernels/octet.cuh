@@ -57,9 +57,12 @@ __device__ inline void octet(const quant::BlockIQ4_NL& b, int o, float (&v)[8]) 
   const float d = f16(b.d);
   for (int i = 0; i < 8; ++i) v[i] = d * float(kIq4NlValues[nibble(b.codes[o % 2 * 8 + i], o / 2)]);
 }
+/// 2^(exponent - 128); the two smallest are subnormal.
+__device__ __forceinline__ float scale_of_e8m0(uint32_t exponent) {
+  return __uint_as_float(exponent < 2 ? 0x200000u << exponent : (exponent - 1) << 23);
+}
 __device__ inline void octet(const quant::BlockMXFP4& b, int o, float (&v)[8]) {
-  // 2^(exponent − 128); the two smallest are subnormal
-  const float d = __uint_as_float(b.exponent < 2 ? 0x200000u << b.exponent : uint32_t(b.exponent - 1) << 23);
+  const float d = scale_of_e8m0(b.exponent);
   for (int i = 0; i < 8; ++i) v[i] = d * float(kE2m1Doubled[nibble(b.codes[o % 2 * 8 + i], o / 2)]);
 }
 __device__ inline float half_of_e4m3(uint8_t x) {
@@ -80,9 +83,12 @@ __device__ inline void octet(const quant::BlockQ2_K& b, int o, float (&v)[8]) {
   const uint8_t* codes = b.codes + 32 * (k / 8) + o % 4 * 8;
   for (int i = 0; i < 8; ++i) v[i] = scale * float(crumb(codes[i], k / 2 % 4)) - min;
 }
+__device__ __forceinline__ int scale_of(const quant::BlockQ3_K& b, int k) {
+  return nibble(b.scales[k % 8], k / 8) | crumb(b.scales[8 + k % 4], k / 4) << 4;
+}
 __device__ inline void octet(const quant::BlockQ3_K& b, int o, float (&v)[8]) {
   const int k = o / 2;
-  const float scale = f16(b.d) * float((nibble(b.scales[k % 8], k / 8) | crumb(b.scales[8 + k % 4], k / 4) << 4) - 32);
+  const float scale = f16(b.d) * float(scale_of(b, k) - 32);
   const uint8_t* codes = b.codes + 32 * (k / 8) + o % 4 * 8;
   const uint8_t* high = b.high + o % 4 * 8;
   for (int i = 0; i < 8; ++i) v[i] = scale * float((crumb(codes[i], k / 2 % 4) | bit(high[i], k / 2) << 2) - 4);
@@ -173,9 +179,12 @@ __device__ inline void octet(const quant::BlockIQ1_M& b, int o, float (&v)[8]) {
   const float scale = f16(uint16_t(d)) * float(2 * (b.scales[k / 4] >> (3 * (k % 4)) & 7) + 1);
   shifted_values(b.codes[o] | (high & 7) << 8, bit(uint32_t(high), 3), scale, v);
 }
+__device__ __forceinline__ int scale_of(const quant::BlockIQ4_XS& b, int g) {
+  return nibble(b.scales_low[g / 2], g % 2) | crumb(b.scales_high, g) << 4;
+}
 __device__ inline void octet(const quant::BlockIQ4_XS& b, int o, float (&v)[8]) {
   const int g = o / 4;
-  const float scale = f16(b.d) * float((nibble(b.scales_low[g / 2], g % 2) | crumb(b.scales_high, g) << 4) - 32);
+  const float scale = f16(b.d) * float(scale_of(b, g) - 32);
   for (int i = 0; i < 8; ++i) v[i] = scale * float(kIq4NlValues[nibble(b.codes[16 * g + o % 2 * 8 + i], o / 2 % 2)]);
 }
 

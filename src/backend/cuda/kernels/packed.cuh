@@ -11,33 +11,100 @@
 // sums of the activations.
 // As bytes (the persistent kernel, step_tile.cuh): w & 0x0f0f0f0f IS four codes.
 //
-// Bytes of a tile (w32, w16: as words of 32 and 16 bits; blk: block of 32 columns, 0..7; r8: row g or g + 8):
+// Bytes of a tile (w32, w16: as words of 32 and 16 bits; blk: block of 32 columns, 0..7; r8: row g or g + 8). First the
+// codes, lowest bits first (TileLayout), then scales:
+//   8-bit codes  w32[(blk · 32 + lane) · 4 + high · 2 + r8], 4096 bytes
 //   4-bit codes  w32[((blk / 2) · 32 + lane) · 4 + (blk % 2) · 2 + r8], 2048 bytes; of byte b the low
-//                one is of the low columns, the other of the high
-//   Q4_0         scales w16[1024 + g · 16 + r8 · 8 + blk]
-//   Q8_0         codes + 128, w32[(blk · 32 + lane) · 4 + high · 2 + r8]; scales w16[2048 + ...] as Q4_0
-//   Q4_K         scale | min << 6 in 12 bits: of 48 bits at lane g · 4 + blk / 2, bits 24 r8 + 12 (blk % 2); the low 32
-//   of
-//                them w32[512 + lane], the others w16[1088 + lane]; d, dmin w16[1120 + 2 row]
+//                one is of the low columns, the other of the high; of a table's indices (IQ4_NL, IQ4_XS, MXFP4, NVFP4)
+//                code 4 high + b, as __byte_perm takes them
+//   2-bit codes  w32[((blk / 4) · 32 + lane) · 4 + blk % 4], 1024 bytes; of byte b code 2 high + r8
+//   a bit more   w32[lane · 4 + blk / 2], 512 bytes; of byte b bit 4 (blk % 2) + 2 high + r8
+//   Q4_0, Q8_0, Q5_0, IQ4_NL  scales w16[g · 16 + r8 · 8 + blk]
+//   Q4_1, Q5_1   the same, and the same again for minimums
+//   Q4_K, Q5_K   scale | min << 6 in 12 bits: of 48 bits at lane g · 4 + blk / 2, bits 24 r8 + 12 (blk % 2); the low 32
+//                of them w32[lane], the others w16[64 + lane]; d, dmin w16[96 + 2 row]
+//   Q3_K         four scales of half blocks in 24 bits, else the same; d w16[96 + row]
+//   Q2_K         scale | min << 4, bytes[(g · 4 + blk / 2) · 8 + r8 · 4 + blk % 2 · 2 + high]; d, dmin w16[128 + 2 row]
+//   NVFP4        the same of its scales
+//   IQ4_XS       scale - 32, bytes[(g · 4 + blk / 2) · 4 + r8 · 2 + blk % 2]; d w16[64 + row]
+//   MXFP4        the same of exponents
 //   Q6_K         4-bit codes are the lower four bits in low columns, the upper four in high ones; the other two bits:
-//                w32[512 + ((blk / 2) · 32 + lane) · 2 + blk % 2], of byte b: bits 4, 5 low columns, 2, 3 high columns
-//                of row g; of row g + 8 the same of the word turned right by 4 bits; scales bytes[3072 + (g · 4 + blk /
-//                2) · 8
-//   +
-//                r8 · 4 + blk % 2 · 2 + high]; d w16[1664 + row]
+//                w32[((blk / 2) · 32 + lane) · 2 + blk % 2], 1024 bytes, of byte b: bits 4, 5 low columns, 2, 3 high
+//                columns of row g; of row g + 8 the same of the word turned right by 4 bits; scales as Q2_K's bytes;
+//                d w16[128 + row]
 #pragma once
 
 #include "backend/cuda/args.h"
+#include "backend/cuda/kernels/instructions.cuh"
 #include "backend/cuda/kernels/octet.cuh"
 
 namespace honeycrisp::backend::cuda {
 
 constexpr float kUnscale = 16777216.0f;  // 2^24
+constexpr __host__ __device__ bool is_one_of(Format f, auto... formats) { return ((f == formats) || ...); }
 constexpr __host__ __device__ float high_factor(Format f) {
-  return f == Format::kQ8_0 ? 1.0f : f == Format::kQ6_K ? 1.0f / 4 : 1.0f / 16;
+  return f == Format::kQ6_K ? 1.0f / 4 : is_one_of(f, Format::kQ4_0, Format::kQ4_1, Format::kQ4_K) ? 1.0f / 16 : 1.0f;
 }
+/// What is subtracted from a code; of a table's values, what was added to them so that they have no sign.
 constexpr __host__ __device__ int offset_of(Format f) {
-  return f == Format::kQ4_0 ? 8 : f == Format::kQ8_0 ? 128 : f == Format::kQ6_K ? 32 : 0;
+  switch (f) {
+    case Format::kQ3_K: return 4;
+    case Format::kQ4_0: return 8;
+    case Format::kMXFP4:
+    case Format::kNVFP4: return 12;
+    case Format::kQ5_0: return 16;
+    case Format::kQ6_K: return 32;
+    case Format::kQ8_0:
+    case Format::kIQ4_NL:
+    case Format::kIQ4_XS: return 128;
+    default: return 0;
+  }
+}
+
+/// The planes of codes of a tile: `bits` of each, then one bit more; `table`: codes are indices.
+struct TileLayout {
+  int bits;
+  bool bit_more, table;
+
+  /// Bytes before the plane of one bit, and before what follows it.
+  constexpr __host__ __device__ int bit_at() const { return 512 * bits; }
+  constexpr __host__ __device__ int scales_at() const { return bit_at() + (bit_more ? 512 : 0); }
+};
+constexpr __host__ __device__ TileLayout layout_of(Format f) {
+  switch (f) {
+    case Format::kQ8_0: return {8, false, false};
+    case Format::kQ5_0:
+    case Format::kQ5_1:
+    case Format::kQ5_K: return {4, true, false};
+    case Format::kQ2_K: return {2, false, false};
+    case Format::kQ3_K: return {2, true, false};
+    case Format::kIQ4_NL:
+    case Format::kIQ4_XS:
+    case Format::kMXFP4:
+    case Format::kNVFP4: return {4, false, true};
+    default: return {4, false, false};
+  }
+}
+/// Scales are f16 of blocks of 32; minimums too.
+constexpr __host__ __device__ bool has_half_scales(Format f) {
+  using enum Format;
+  return is_one_of(f, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kIQ4_NL);
+}
+constexpr __host__ __device__ bool has_half_minimums(Format f) { return is_one_of(f, Format::kQ4_1, Format::kQ5_1); }
+/// A row has an f16 that its minimums are multiplied by.
+constexpr __host__ __device__ bool has_row_minimum(Format f) {
+  using enum Format;
+  return is_one_of(f, kQ2_K, kQ4_K, kQ5_K);
+}
+/// Scales are of 16 columns.
+constexpr __host__ __device__ bool has_half_blocks(Format f) {
+  using enum Format;
+  return is_one_of(f, kQ2_K, kQ3_K, kQ6_K, kNVFP4);
+}
+/// Formats whose registers have names of their own; others have those of the general Tile.
+constexpr bool has_own_tile(Format f) {
+  using enum Format;
+  return is_one_of(f, kQ4_0, kQ8_0, kQ4_K, kQ6_K);
 }
 
 // Where element e of four columns lies in a word, and which element a byte has: the same exchange of 1 and 2.
@@ -49,35 +116,58 @@ __device__ __forceinline__ uint32_t two_bits_of(uint32_t word, int r8) {
 
 // ---- reading single elements
 
+// What is stored of an element's code.
+template <Format F>
+__device__ inline int packed_code(const uint8_t* tile, int row, int column) {
+  constexpr TileLayout kLayout = layout_of(F);
+  const int g = row & 7, r8 = row >> 3, blk = column >> 5, j = column & 31;
+  const int high = j >> 4, t = (j & 15) >> 2, byte = byte_of_element(j & 3), lane = g * 4 + t;
+  const auto* w32 = reinterpret_cast<const uint32_t*>(tile);
+  if constexpr (kLayout.bits == 8) {
+    return int(w32[(blk * 32 + lane) * 4 + high * 2 + r8] >> (8 * byte) & 255);
+  } else if constexpr (F == Format::kQ6_K) {
+    const int q = nibble(w32[((blk >> 1) * 32 + lane) * 4 + (blk & 1) * 2 + r8], 2 * byte + high);
+    const uint32_t bits = w32[512 + ((blk >> 1) * 32 + lane) * 2 + (blk & 1)];
+    const int two = two_bits_of(bits, r8) >> (8 * byte + (high != 0 ? 2 : 4)) & 3;
+    return high != 0 ? q << 2 | two : two << 4 | q;
+  } else {
+    int q = kLayout.bits == 2 ? crumb(w32[((blk >> 2) * 32 + lane) * 4 + (blk & 3)], 4 * byte + 2 * high + r8)
+                              : nibble(w32[((blk >> 1) * 32 + lane) * 4 + (blk & 1) * 2 + r8],
+                                       kLayout.table ? 4 * high + byte : 2 * byte + high);
+    if constexpr (kLayout.bit_more)
+      q |= bit(w32[kLayout.bit_at() / 4 + lane * 4 + (blk >> 1)], 8 * byte + 4 * (blk & 1) + 2 * high + r8)
+           << kLayout.bits;
+    return q;
+  }
+}
+
 template <Format F>
 __device__ inline float packed_value(const uint8_t* tile, int row, int column) {
-  const int g = row & 7, r8 = row >> 3, blk = column >> 5, j = column & 31;
-  const int high = j >> 4, t = (j & 15) >> 2, e = j & 3, lane = g * 4 + t;
-  const auto* w32 = reinterpret_cast<const uint32_t*>(tile);
-  const auto* w16 = reinterpret_cast<const uint16_t*>(tile);
-  if constexpr (F == Format::kQ8_0) {
-    const uint32_t w = w32[(blk * 32 + lane) * 4 + high * 2 + r8];
-    return float(int((w >> (8 * byte_of_element(e))) & 255) - 128) * f16(w16[2048 + g * 16 + r8 * 8 + blk]);
+  const int g = row & 7, r8 = row >> 3, blk = column >> 5, half = column >> 4, l = g * 4 + (blk >> 1);
+  const uint8_t* scales = tile + layout_of(F).scales_at();
+  const auto* w16 = reinterpret_cast<const uint16_t*>(scales);
+  const int code = packed_code<F>(tile, row, column);
+  if constexpr (has_half_scales(F)) {
+    const int at = g * 16 + r8 * 8 + blk;
+    const float d = f16(w16[at]);
+    if constexpr (has_half_minimums(F)) return d * float(code) + f16(w16[128 + at]);
+    return d * float(F == Format::kIQ4_NL ? int(kIq4NlValues[code]) : code - offset_of(F));
+  } else if constexpr (F == Format::kQ4_K || F == Format::kQ5_K || F == Format::kQ3_K) {
+    const uint64_t all = *reinterpret_cast<const uint32_t*>(scales + l * 4) | uint64_t(w16[64 + l]) << 32;
+    const uint32_t fields = uint32_t(all >> (24 * r8)) & 0xffffff;
+    if constexpr (F == Format::kQ3_K)
+      return f16(w16[96 + row]) * float(int(fields >> (6 * (half & 3)) & 63) - 32) * float(code - 4);
+    const uint32_t field = fields >> (12 * (blk & 1));
+    return f16(w16[96 + row * 2]) * float(field & 63) * float(code) - f16(w16[97 + row * 2]) * float(field >> 6 & 63);
+  } else if constexpr (has_half_blocks(F)) {
+    const uint8_t scale = scales[(F == Format::kQ6_K ? 1024 : 0) + l * 8 + r8 * 4 + (half & 3)];
+    if constexpr (F == Format::kQ6_K) return f16(w16[640 + row]) * float(int8_t(scale)) * float(code - 32);
+    if constexpr (F == Format::kNVFP4) return half_of_e4m3(scale) * float(kE2m1Doubled[code]);
+    return f16(w16[128 + row * 2]) * float(scale & 15) * float(code) - f16(w16[129 + row * 2]) * float(scale >> 4);
   } else {
-    const int n = 2 * byte_of_element(e) + high;
-    int q = nibble(w32[((blk >> 1) * 32 + lane) * 4 + (blk & 1) * 2 + r8], n);
-    if constexpr (F == Format::kQ4_0) {
-      return f16(w16[1024 + g * 16 + r8 * 8 + blk]) * float(q - 8);
-    } else if constexpr (F == Format::kQ4_K) {
-      const int l = g * 4 + (blk >> 1);
-      const uint64_t all = w32[512 + l] | uint64_t(w16[1088 + l]) << 32;
-      const uint32_t field = uint32_t(all >> (24 * r8)) >> (12 * (blk & 1));
-      const float scale = f16(w16[1120 + row * 2]) * float(field & 63);
-      const float min = f16(w16[1121 + row * 2]) * float(field >> 6 & 63);
-      return scale * float(q) - min;
-    } else {
-      const uint32_t bits = w32[512 + ((blk >> 1) * 32 + lane) * 2 + (blk & 1)];
-      const int two = two_bits_of(bits, r8) >> (8 * byte_of_element(e) + (high != 0 ? 2 : 4)) & 3;
-      q = high != 0 ? q << 2 | two : two << 4 | q;
-      const int sub = blk * 2 + high;
-      const auto scale = int8_t(tile[3072 + (g * 4 + (sub >> 2)) * 8 + r8 * 4 + (sub & 3)]);
-      return f16(w16[1664 + row]) * float(scale) * float(q - 32);
-    }
+    const uint8_t scale = scales[l * 4 + r8 * 2 + (blk & 1)];
+    if constexpr (F == Format::kIQ4_XS) return f16(w16[64 + row]) * float(int8_t(scale)) * float(kIq4NlValues[code]);
+    return scale_of_e8m0(scale) * float(kE2m1Doubled[code]);
   }
 }
 
@@ -90,8 +180,14 @@ __device__ inline void packed_octet(const uint8_t* tiles, uint32_t row, uint32_t
 
 // ---- the registers of one tile
 
+/// scales: as loaded for the lane's blocks 2t and 2t + 1: a word for each of rows g and g + 8 (has_half_scales, Q2_K,
+/// NVFP4), 48 bits (Q3_K, Q5_K) or a word (IQ4_XS, MXFP4). of_rows: minimums of blocks likewise (has_half_minimums),
+/// d and dmin of each row (has_row_minimum) or d of both (Q3_K, IQ4_XS).
 template <Format F>
-struct Tile;
+struct Tile {
+  uint4 w[layout_of(F).bits], bit;
+  uint32_t scales[2], of_rows[2];
+};
 template <>
 struct Tile<Format::kQ4_0> {
   uint4 w[4], s[2];
@@ -130,7 +226,8 @@ struct PlainLoad {
 
 template <Format F, class Load = StreamLoad>
 __device__ __forceinline__ void load_tile(Tile<F>& r, const uint8_t* s, int lane) {
-  constexpr int kWords = F == Format::kQ8_0 ? 8 : 4;
+  constexpr TileLayout kLayout = layout_of(F);
+  constexpr int kWords = kLayout.bits;
   const int g = lane >> 2;
 #pragma unroll
   for (int i = 0; i < kWords; ++i) r.w[i] = Load::template load<uint4>(s + i * 512 + lane * 16);
@@ -146,6 +243,36 @@ __device__ __forceinline__ void load_tile(Tile<F>& r, const uint8_t* s, int lane
     r.sh = Load::template load<uint16_t>(s + 2176 + lane * 2);
     r.d0 = Load::template load<uint32_t>(s + 2240 + g * 4);
     r.d1 = Load::template load<uint32_t>(s + 2240 + (g + 8) * 4);
+  } else if constexpr (!has_own_tile(F)) {
+    if constexpr (kLayout.bit_more) r.bit = Load::template load<uint4>(s + kLayout.bit_at() + lane * 16);
+    const uint8_t* scales = s + kLayout.scales_at();
+    const auto load_rows = [&](const uint8_t* from) {  // d and dmin, or d
+      if constexpr (has_row_minimum(F)) {
+        for (int r8 = 0; r8 < 2; ++r8) r.of_rows[r8] = Load::template load<uint32_t>(from + (g + 8 * r8) * 4);
+      } else {
+        r.of_rows[0] = Load::template load<uint16_t>(from + g * 2) |
+                       uint32_t(Load::template load<uint16_t>(from + (g + 8) * 2)) << 16;
+      }
+    };
+    if constexpr (has_half_scales(F)) {
+#pragma unroll
+      for (int r8 = 0; r8 < 2; ++r8) {
+        const uint8_t* from = scales + g * 32 + r8 * 16 + (lane & 3) * 4;
+        r.scales[r8] = Load::template load<uint32_t>(from);
+        if constexpr (has_half_minimums(F)) r.of_rows[r8] = Load::template load<uint32_t>(from + 256);
+      }
+    } else if constexpr (F == Format::kQ5_K || F == Format::kQ3_K) {
+      r.scales[0] = Load::template load<uint32_t>(scales + lane * 4);
+      r.scales[1] = Load::template load<uint16_t>(scales + 128 + lane * 2);
+      load_rows(scales + 192);
+    } else if constexpr (has_half_blocks(F)) {
+      const auto both = Load::template load<uint2>(scales + lane * 8);
+      r.scales[0] = both.x, r.scales[1] = both.y;
+      if constexpr (F == Format::kQ2_K) load_rows(scales + 256);
+    } else {
+      r.scales[0] = Load::template load<uint32_t>(scales + lane * 4);
+      if constexpr (F == Format::kIQ4_XS) load_rows(scales + 128);
+    }
   } else {
 #pragma unroll
     for (int i = 0; i < 4; ++i) r.h[i] = Load::template load<uint2>(s + 2048 + i * 256 + lane * 8);
@@ -156,13 +283,6 @@ __device__ __forceinline__ void load_tile(Tile<F>& r, const uint8_t* s, int lane
 }
 
 // ---- what products of a tile need
-
-__device__ __forceinline__ void mma_f16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                                        uint32_t b1, const float (&c)[4]) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
-      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
-}
 
 __device__ __forceinline__ float2 halves(uint32_t word) {
   return __half22float2(*reinterpret_cast<const __half2*>(&word));

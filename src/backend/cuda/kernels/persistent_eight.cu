@@ -1,12 +1,9 @@
-// Instances of the persistent kernel for five to eight rows.
+// Instances of the persistent kernel for up to eight rows, of the formats of most files.
 #include "backend/cuda/kernels/persistent_step.cuh"
 
 namespace honeycrisp::backend::cuda {
 
-int prepare_persistent_eight(uint32_t* shared_bytes) { return prepare_step<8>(shared_bytes); }
-
-int launch_persistent_eight(const StepArgs& a, uint32_t n_blocks, Stream stream) {
-  return launch_step<8>(a, n_blocks, stream);
-}
+template int prepare_step<FormatSet::kOften, 8>(uint32_t*);
+template int launch_step<FormatSet::kOften, 8>(const StepArgs&, uint32_t, Stream);
 
 }  // namespace honeycrisp::backend::cuda

@@ -1,4 +1,4 @@
-// Instances of the persistent kernel for one row.
+// Instances of the persistent kernel for one row, of the formats of most files.
 #include "backend/cuda/kernels/persistent_step.cuh"
 
 namespace honeycrisp::backend::cuda {
@@ -11,10 +11,7 @@ bool has_persistent_kernels() {
 #endif
 }
 
-int prepare_persistent_one(uint32_t* shared_bytes) { return prepare_step<1>(shared_bytes); }
-
-int launch_persistent_one(const StepArgs& a, uint32_t n_blocks, Stream stream) {
-  return launch_step<1>(a, n_blocks, stream);
-}
+template int prepare_step<FormatSet::kOften, 1>(uint32_t*);
+template int launch_step<FormatSet::kOften, 1>(const StepArgs&, uint32_t, Stream);
 
 }  // namespace honeycrisp::backend::cuda

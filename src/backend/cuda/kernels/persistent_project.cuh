@@ -232,7 +232,7 @@ __device__ __forceinline__ void multiply(const ProjectMemory<kRows>& m, const ui
 }
 
 // The tiles of a pass in a chunk of k_tiles, stage after stage. per_k_tile: 2^32 / k_tiles, rounded up.
-template <int kRows>
+template <FormatSet kSet, int kRows>
 __device__ __forceinline__ void multiply_chunk(Ring& ring, const StepPass& pass, int k_tiles, uint32_t per_k_tile,
                                                const ProjectMemory<kRows>& m, int warp, int lane) {
   Diagonal diagonal;
@@ -251,9 +251,10 @@ __device__ __forceinline__ void multiply_chunk(Ring& ring, const StepPass& pass,
         float* partial = m.partials + tile * (kTileRows * kRows);
         const uint8_t* from = ring.memory + stage.x;
         switch (format) {
-#define HC_X(e)                                                                                                \
-  case Format::e:                                                                                              \
-    multiply<Format::e, kRows>(m, from + warp * tile_bytes(Format::e), partial, k, diagonal, k != held, lane); \
+#define HC_X(e)                                                                                                  \
+  case Format::e:                                                                                                \
+    if constexpr (has_format(kSet, Format::e))                                                                   \
+      multiply<Format::e, kRows>(m, from + warp * tile_bytes(Format::e), partial, k, diagonal, k != held, lane); \
     break;
           HC_CUDA_PACKED(HC_X)
 #undef HC_X
@@ -355,7 +356,7 @@ struct Output {
 };
 
 // One pass: products of all its tiles, and their ending.
-template <int kRows, class Fetched>
+template <FormatSet kSet, int kRows, class Fetched>
 __device__ __forceinline__ void project_pass(const StepArgs& a, const StepOp& op, const StepPass& pass, BlockMemory& s,
                                              Ring& ring, uint8_t* work, const Fetched& fetched) {
   const ProjectMemory<kRows> m(work, a.shared);
@@ -384,8 +385,8 @@ __device__ __forceinline__ void project_pass(const StepArgs& a, const StepOp& op
     if (pass.opens && tile0 == 0 && this_thread() == kThreads - 1) ring.open();
     if (pass.opens && tile0 + n_k == k_tiles && kWarps - 1 - warp < kRows)
       leave_scale(s, op, kWarps - 1 - warp, k_tiles, lane);
-    multiply_chunk<kRows>(ring, pass, n_k, n_k == k_tiles ? op.per_k_tile : uint32_t(~0u / uint32_t(n_k) + 1), m, warp,
-                          lane);
+    multiply_chunk<kSet, kRows>(ring, pass, n_k, n_k == k_tiles ? op.per_k_tile : uint32_t(~0u / uint32_t(n_k) + 1), m,
+                                warp, lane);
     fetched();
     const Output<kRows> out(a, op, pass, this_thread());
     sync_warps();

@@ -49,8 +49,8 @@ __device__ __forceinline__ void leave_time(const StepArgs& a, uint32_t entry) {
   a.ends[size_t(entry) * gridDim.x + blockIdx.x] = now;
 }
 
-/// kHeadDim: of all heads, in f16; 0: heads of any size and type.
-template <int kRows, int kHeadDim>
+/// kSet: formats of weights. kHeadDim: of all heads, in f16; 0: heads of any size and type.
+template <FormatSet kSet, int kRows, int kHeadDim>
 __global__ void __launch_bounds__(kThreads + kFetchThreads, 1) persistent_step(const __grid_constant__ StepArgs a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(128) uint8_t dynamic[];
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads + kFetchThreads, 1) persistent_step(c
     }
     const auto fetched = [&] { way.finish_fetch(warp); };
     if (op.kind == StepOpKind::kProject) {
-      project_pass<kRows>(a, op, pass, s, ring, work, fetched);
+      project_pass<kSet, kRows>(a, op, pass, s, ring, work, fetched);
     } else if (op.kind == StepOpKind::kEnd) {
       sync_warps();
       end_pass<kRows>(a, op, pass, s, work, fetched);
@@ -120,24 +120,25 @@ __global__ void __launch_bounds__(kThreads + kFetchThreads, 1) persistent_step(c
 }
 
 /// Allows the instance all shared memory that its fixed part leaves, and lowers `bytes` to that.
-template <int kRows, int kHeadDim>
+template <FormatSet kSet, int kRows, int kHeadDim>
 int allow_shared(uint32_t* bytes) {
   cudaFuncAttributes attributes;
-  int most = 0, status = cudaFuncGetAttributes(&attributes, persistent_step<kRows, kHeadDim>);
+  int most = 0, status = cudaFuncGetAttributes(&attributes, persistent_step<kSet, kRows, kHeadDim>);
   if (status == cudaSuccess) status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
   if (status != cudaSuccess) return status;
   most -= int(attributes.sharedSizeBytes);
   *bytes = min(*bytes, uint32_t(most));
-  return cudaFuncSetAttribute(persistent_step<kRows, kHeadDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+  return cudaFuncSetAttribute(persistent_step<kSet, kRows, kHeadDim>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              most);
 }
-template <int kRows>
+template <FormatSet kSet, int kRows>
 int prepare_step(uint32_t* bytes) {
-  int status = allow_shared<kRows, 0>(bytes);
-  if (status == cudaSuccess) status = allow_shared<kRows, 64>(bytes);
-  return status != cudaSuccess ? status : allow_shared<kRows, 128>(bytes);
+  int status = allow_shared<kSet, kRows, 0>(bytes);
+  if (status == cudaSuccess) status = allow_shared<kSet, kRows, 64>(bytes);
+  return status != cudaSuccess ? status : allow_shared<kSet, kRows, 128>(bytes);
 }
 
-template <int kRows>
+template <FormatSet kSet, int kRows>
 int launch_step(const StepArgs& a, uint32_t n_blocks, Stream stream) {
   cudaLaunchAttribute together;  // all blocks run at once, or the launch is refused
   together.id = cudaLaunchAttributeCooperative;
@@ -150,9 +151,9 @@ int launch_step(const StepArgs& a, uint32_t n_blocks, Stream stream) {
   config.attrs = &together;
   config.numAttrs = 1;
   switch (a.head_dim) {
-    case 64: return cudaLaunchKernelEx(&config, persistent_step<kRows, 64>, a);
-    case 128: return cudaLaunchKernelEx(&config, persistent_step<kRows, 128>, a);
-    default: return cudaLaunchKernelEx(&config, persistent_step<kRows, 0>, a);
+    case 64: return cudaLaunchKernelEx(&config, persistent_step<kSet, kRows, 64>, a);
+    case 128: return cudaLaunchKernelEx(&config, persistent_step<kSet, kRows, 128>, a);
+    default: return cudaLaunchKernelEx(&config, persistent_step<kSet, kRows, 0>, a);
   }
 }
 

@@ -13,11 +13,10 @@
 // zeros else: all blocks of a tile share these two D, whose elements lie just where a lane has the scales of its blocks
 // 2t and 2t + 1.
 //
-// A format is: how its codes become bytes (codes), what they are multiplied by then and how many columns a scale has
-// (TileFormat), what is subtracted from every code (offset_of), and its scales and minimums (LaneScales).
+// What a format is: tile_format.cuh.
 #pragma once
 
-#include "backend/cuda/kernels/packed.cuh"
+#include "backend/cuda/kernels/tile_format.cuh"
 #include "backend/cuda/persistent_args.h"
 
 namespace honeycrisp::backend::cuda {
@@ -35,107 +34,11 @@ static_assert(sizeof(KnownOfTile) == kKnownBytes);
 /// of four bytes in the order of packed.cuh.
 constexpr int kLimbWords = int(kTileCols) * 2 / 4;
 
-// ---- formats
-
-/// kScaleColumns: of a scale, 32 or 16. kLowUnit, kHighUnit: what codes() multiplies codes of low and of high columns
-/// by, powers of two; equal where a scale has 32 columns. kMinimums: LaneScales has some.
-template <Format F>
-struct TileFormat {
-  static constexpr int kScaleColumns = 32;
-  static constexpr float kLowUnit = 16, kHighUnit = 16;
-  static constexpr bool kMinimums = F == Format::kQ4_K;
-};
-template <>
-struct TileFormat<Format::kQ8_0> {
-  static constexpr int kScaleColumns = 32;
-  static constexpr float kLowUnit = 1, kHighUnit = 1;
-  static constexpr bool kMinimums = false;
-};
-template <>
-struct TileFormat<Format::kQ6_K> {
-  static constexpr int kScaleColumns = 16;
-  static constexpr float kLowUnit = 1, kHighUnit = 4;
-  static constexpr bool kMinimums = false;
-};
-
-/// The A fragments of block i of a tile, unsigned bytes: rows g and g + 8 of the low columns, and of the high ones.
-template <Format F>
-__device__ __forceinline__ void codes(const Tile<F>& r, int i, uint32_t (&a)[4]) {
-  if constexpr (F == Format::kQ8_0) {
-    a[0] = r.w[i].x, a[1] = r.w[i].y, a[2] = r.w[i].z, a[3] = r.w[i].w;
-  } else {
-    const uint4& w = r.w[i >> 1];
-    const uint32_t words[2] = {i & 1 ? w.z : w.x, i & 1 ? w.w : w.y};
-#pragma unroll
-    for (int r8 = 0; r8 < 2; ++r8) {
-      if constexpr (F == Format::kQ6_K) {
-        const uint32_t two = two_bits_of(i & 1 ? r.h[i >> 1].y : r.h[i >> 1].x, r8);
-        a[r8] = (words[r8] & 0x0f0f0f0f) | (two & 0x30303030);
-        a[2 + r8] = (words[r8] & 0xf0f0f0f0) | (two & 0x0c0c0c0c);
-      } else {
-        a[r8] = (words[r8] * 16) & 0xf0f0f0f0;  // by the multiplier, which is idle
-        a[2 + r8] = words[r8] & 0xf0f0f0f0;
-      }
-    }
-  }
-}
-
-/// What a lane knows of its blocks 2t and 2t + 1 (or half blocks 4t..4t + 3) in rows g and g + 8: scales; minimums,
-/// times minus the unit; and what their sum is multiplied by in the end.
-template <Format F>
-struct LaneScales {
-  static constexpr int kEach = 64 / TileFormat<F>::kScaleColumns;
-  float of[2][kEach], minus_min[2][kEach], whole[2];
-
-  __device__ __forceinline__ explicit LaneScales(const Tile<F>& r) {
-    constexpr float kUnit = TileFormat<F>::kLowUnit;
-    whole[0] = whole[1] = 1 / kUnit;
-    if constexpr (F == Format::kQ4_0 || F == Format::kQ8_0) {
-#pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        const float2 s = halves(r.sa[row]);
-        of[row][0] = s.x, of[row][1] = s.y;
-      }
-    } else if constexpr (F == Format::kQ4_K) {
-      const uint32_t fields[2] = {r.sm & 0xffffff, (r.sm >> 24) | (r.sh << 8)};
-#pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        const float2 d = halves(row == 0 ? r.d0 : r.d1);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          of[row][i] = d.x * float(fields[row] >> (12 * i) & 63);
-          minus_min[row][i] = -kUnit * d.y * float(fields[row] >> (12 * i + 6) & 63);
-        }
-      }
-    } else {
-      const float2 d = halves(r.d);
-      whole[0] = d.x, whole[1] = d.y;
-#pragma unroll
-      for (int row = 0; row < 2; ++row)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)  // a signed byte under the exponent of 2^23
-          of[row][i] = __uint_as_float(__byte_perm((row == 0 ? r.sc.x : r.sc.y) ^ 0x80808080, 0x4b000000, 0x7540 | i)) -
-                       8388736.0f;
-    }
-  }
-};
-
 // ---- products
 
 // What D begins with, as bits and as a number.
 constexpr int kSumBits = 0x4b400000;
 constexpr float kSumStart = 12582912.0f;
-
-__device__ __forceinline__ void mma_bytes(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-__device__ __forceinline__ void mma_bytes(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t b0) {
-  asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-      : "r"(a0), "r"(a1), "r"(b0));
-}
 
 /// The D of a pair of blocks, or of their low and high columns.
 template <Format F>

@@ -11,8 +11,7 @@
 // the same sums: no bit depends on which rows come together.
 #pragma once
 
-#include "backend/cuda/kernels/launch.cuh"
-#include "backend/cuda/kernels/packed.cuh"
+#include "backend/cuda/kernels/tile_format.cuh"
 
 namespace honeycrisp::backend::cuda {
 
@@ -22,7 +21,7 @@ constexpr float kCode = 1 / kUnscale;
 
 /// Sums of activations that have scales of their own: the low and the high half of a block, or the whole.
 template <Format F>
-constexpr int kSums = F == Format::kQ6_K ? 2 : 1;
+constexpr int kSums = has_half_blocks(F) ? 2 : 1;
 
 /// The A fragments of block i of a tile, for its low and its high columns.
 template <Format F>
@@ -34,6 +33,14 @@ __device__ __forceinline__ void code_fragments(const Tile<F>& r, int i, uint32_t
     for (int j = 0; j < 4; ++j) {
       low[j] = words[j] & 0x00ff00ff;
       high[j] = high_words[j] & 0x00ff00ff;
+    }
+  } else if constexpr (!has_own_tile(F) && high_factor(F) == 1) {
+    uint32_t a[4];
+    codes<F>(r, i, a);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      low[j] = a[j % 2] >> (j / 2 * 8) & 0x00ff00ff;
+      high[j] = a[2 + j % 2] >> (j / 2 * 8) & 0x00ff00ff;
     }
   } else {
     const uint4& w = r.w[i >> 1];
@@ -55,14 +62,23 @@ __device__ __forceinline__ void code_fragments(const Tile<F>& r, int i, uint32_t
   }
 }
 
-/// Scales of a lane's blocks 2t and 2t + 1 (Q6_K: of half blocks 4t..4t + 3) in rows g and g + 8; Q4_K's minimums.
+/// Scales of a lane's blocks 2t and 2t + 1 (or of half blocks 4t..4t + 3) in rows g and g + 8, and minimums.
 template <Format F>
 struct PairScales {
-  static constexpr int kEach = 2 * kSums<F>, kMins = F == Format::kQ4_K ? 2 : 0;
-  float of[2][kEach], min[2][2] = {};
+  static constexpr int kEach = 2 * kSums<F>, kMins = TileFormat<F>::kMinimums ? kEach : 0;
+  float of[2][kEach], min[2][kEach] = {};
 
   __device__ __forceinline__ explicit PairScales(const Tile<F>& r) {
-    if constexpr (F == Format::kQ4_0 || F == Format::kQ8_0) {
+    if constexpr (!has_own_tile(F)) {
+      const LaneScales<F> s(r);
+#pragma unroll
+      for (int r8 = 0; r8 < 2; ++r8)
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) {
+          of[r8][i] = s.of[r8][i] * (s.whole[r8] * TileFormat<F>::kLowUnit);
+          if constexpr (kMins != 0) min[r8][i] = -s.minus_min[r8][i] * s.whole[r8];
+        }
+    } else if constexpr (F == Format::kQ4_0 || F == Format::kQ8_0) {
 #pragma unroll
       for (int r8 = 0; r8 < 2; ++r8) {
         const float2 s = halves(r.sa[r8]);
@@ -101,7 +117,7 @@ struct PairScales {
 /// What two neighbouring blocks add to an output, in code units. d: their products of codes, s: sums of activations.
 template <Format F>
 __device__ __forceinline__ float sum_of_pair(const float (&d)[2 * kSums<F>], const float (&s)[2 * kSums<F>],
-                                             const float (&scale)[2 * kSums<F>], const float (&min)[2]) {
+                                             const float (&scale)[2 * kSums<F>], const float (&min)[2 * kSums<F>]) {
   constexpr float kOffset = float(offset_of(F));
   float sum = 0;
 #pragma unroll
@@ -109,7 +125,9 @@ __device__ __forceinline__ float sum_of_pair(const float (&d)[2 * kSums<F>], con
     const float v = kOffset == 0 ? d[i] : fmaf(-kOffset, s[i], d[i]);
     sum = i == 0 ? scale[0] * v : fmaf(scale[i], v, sum);
   }
-  if constexpr (F == Format::kQ4_K) sum = fmaf(-min[1], s[1], fmaf(-min[0], s[0], sum));
+  if constexpr (TileFormat<F>::kMinimums)
+#pragma unroll
+    for (int i = 0; i < 2 * kSums<F>; ++i) sum = fmaf(-min[i], s[i], sum);
   return sum;
 }
 

@@ -1,0 +1,9 @@
+// Instances of the persistent kernel for one row, of all formats.
+#include "backend/cuda/kernels/persistent_step.cuh"
+
+namespace honeycrisp::backend::cuda {
+
+template int prepare_step<FormatSet::kAll, 1>(uint32_t*);
+template int launch_step<FormatSet::kAll, 1>(const StepArgs&, uint32_t, Stream);
+
+}  // namespace honeycrisp::backend::cuda
