@@ -286,9 +286,14 @@ TEST_F(OnCuda, attention_on_tensor_cores_agrees_with_the_reference) {
 
 // Several chunks of K, several passes of row tiles, and formats mixed in one op.
 TEST_F(OnCuda, persistent_products_of_all_packed_formats_agree_with_the_reference) {
-  constexpr Format kFormats[] = {Format::kQ4_0, Format::kQ8_0, Format::kQ4_K, Format::kQ6_K};
-  for (Format format : kFormats)
-    for (Format other : kFormats) {
+  using enum Format;
+  constexpr Format kFormats[] = {kQ4_0, kQ8_0, kQ4_K, kQ6_K,   kQ4_1,   kQ5_0,  kQ5_1,
+                                 kQ2_K, kQ3_K, kQ5_K, kIQ4_NL, kIQ4_XS, kMXFP4, kNVFP4};
+  constexpr size_t kPaired = 4;  // each with each; the others with the one before and the one after
+  for (size_t i = 0; i < std::size(kFormats); ++i)
+    for (size_t j = 0; j < std::size(kFormats); ++j) {
+      if ((i >= kPaired || j >= kPaired) && j != (i + 1) % std::size(kFormats)) continue;
+      const Format format = kFormats[i], other = kFormats[j];
       SCOPED_TRACE(fmt::format("{} and {}", quant::to_string(format), quant::to_string(other)));
       TinyProgram t(512);
       t.only_packed = true;
