@@ -287,7 +287,7 @@ Case case_of(const char* name) {
 }
 
 const Case kCases[] = {
-#define HC_X(e) case_of<Format::e>(#e + 1),
+#define HC_X(e) case_of<Format::e>(&#e[1]),
     HC_CUDA_PACKED(HC_X)
 #undef HC_X
 };
