@@ -74,7 +74,8 @@ INSTANTIATE_TEST_SUITE_P(All, CudaFormats, ::testing::Range(size_t{0}, quant::kF
 
 // Deep and tall enough that packed tiles need several chunks of K and several passes of row tiles.
 TEST_F(OnCuda, packed_products_of_large_matrices_agree_with_the_reference) {
-  for (Format format : {Format::kQ4_0, Format::kQ8_0, Format::kQ4_K, Format::kQ6_K}) {
+  for (Format format :
+       {Format::kQ4_0, Format::kQ8_0, Format::kQ4_K, Format::kQ6_K, Format::kQ4_1, Format::kQ2_K, Format::kIQ4_XS}) {
     TinyProgram t(512);
     const BufferId wide = t.buffer(17920), back = t.buffer(512);
     t.store(t.matrix(format, 17920, 512), t.all(0), t.all(wide), {.scale = 0.05f});
@@ -87,7 +88,7 @@ TEST_F(OnCuda, packed_products_of_large_matrices_agree_with_the_reference) {
 
 // Prompts of many rows take blocks of other sizes than prompts of few: the same bits, whichever the size.
 TEST_F(OnCuda, prompt_products_in_blocks_of_any_size_have_the_same_bits) {
-  for (Format format : {Format::kQ4_0, Format::kQ8_0, Format::kQ4_K, Format::kQ6_K, Format::kQ5_K}) {
+  for (Format format : {Format::kQ4_0, Format::kQ8_0, Format::kQ4_K, Format::kQ6_K, Format::kQ5_K, Format::kIQ3_S}) {
     SCOPED_TRACE(quant::to_string(format));
     TinyProgram t(512);
     const BufferId query = t.buffer(4096), key = t.buffer(1040), wide = t.buffer(12304), back = t.buffer(512);
@@ -119,9 +120,11 @@ TEST_F(OnCuda, prompt_products_in_blocks_of_any_size_have_the_same_bits) {
   }
 }
 
-// Many rows of a mixture are sorted into larger tiles than few; packed experts, and ones made half tiles.
+// Many rows of a mixture are sorted into larger tiles than few; experts that are unpacked in registers, and ones that
+// half tiles are made of, packed or not.
 TEST_F(OnCuda, prompt_mixtures_in_tiles_of_any_size_have_the_same_bits) {
-  for (Format format : {Format::kQ4_0, Format::kQ8_0, Format::kQ4_K, Format::kQ6_K, Format::kQ5_K, Format::kMXFP4}) {
+  for (Format format :
+       {Format::kQ4_0, Format::kQ8_0, Format::kQ4_K, Format::kQ6_K, Format::kQ5_K, Format::kMXFP4, Format::kIQ3_S}) {
     SCOPED_TRACE(quant::to_string(format));
     constexpr uint32_t kExperts = 12, kHidden = 256, kPositions = 530;
     TinyProgram t(512);
@@ -151,11 +154,19 @@ TEST_F(OnCuda, prompt_mixtures_in_tiles_of_any_size_have_the_same_bits) {
 
 // ---- ops
 
+// A product that has no packed tiles keeps the whole program a graph of kernels.
+void keep_a_graph(TinyProgram& t) {
+  t.residual(t.matrix(Format::kBF16, t.width, t.width), t.all(0), {.branch_scale = 0.1f});
+}
+
 class CudaPrograms : public OnCuda, public ::testing::WithParamInterface<size_t> {};
 
 TEST_P(CudaPrograms, agree_with_the_reference_in_any_grouping) {
   const test_support::OpCase& c = op_cases()[GetParam()];
-  const TinyProgram t = c.build();
+  TinyProgram t(c.width);
+  c.add(t);
+  keep_a_graph(t);
+  t.finish();
   if (const auto plan = backend::cuda_backend().plan(t.program, {}); !plan)
     GTEST_SKIP() << "NOTHING WAS TESTED: " << plan.error().message;
   for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0}) {
@@ -173,6 +184,7 @@ TEST_F(OnCuda, prompt_attention_over_several_spans_agrees_with_the_reference) {
   for (uint32_t window : {0u, 700u}) {
     TinyProgram t;
     t.attention([](TinyProgram&, Attend&) {}, window);
+    keep_a_graph(t);
     t.finish();
     const std::vector<int32_t> tokens = some_tokens(kPositions, TinyProgram::kVocabulary);
     const auto reference = compile(backend::reference_backend(), t.program, CacheType::kF16, kPositions, kPositions);
@@ -192,6 +204,7 @@ TEST_F(OnCuda, infinite_values_reach_only_the_rows_that_see_them) {
   constexpr uint32_t kPositions = 90, kBad = 70, kHugeToken = TinyProgram::kVocabulary - 1;
   TinyProgram t;
   t.attention([](TinyProgram&, Attend&) {});
+  keep_a_graph(t);
   t.finish();
   // One token's values overflow the cache's f16: its embedding is large, and values are made without a norm.
   std::get<Project>(t.program.steps[3].op).input_norm.reset();
@@ -234,11 +247,17 @@ TEST_F(OnCuda, activations_near_the_largest_float_do_not_overflow) {
 // All formats packed: the whole program runs there, unless the case has something that it leaves to the graph.
 class CudaPersistent : public CudaPrograms {};
 
-TinyProgram packed_program(const OpCase& c, uint32_t head_dim) {
+// Of the formats that most files have; `seldom`: and of another, for which there are kernels of their own.
+TinyProgram packed_program(const OpCase& c, uint32_t head_dim, bool seldom = false) {
   TinyProgram t(c.width);
   t.only_packed = true;
   t.head_dim = head_dim;
   c.add(t);
+  if (seldom) {
+    t.only_packed = false;
+    t.residual(t.matrix(Format::kQ5_1, t.width, t.width), t.all(0), {.branch_scale = 0.1f});
+    t.only_packed = true;
+  }
   t.finish();
   return t;
 }
@@ -275,12 +294,14 @@ TEST_F(OnCuda, attention_on_tensor_cores_agrees_with_the_reference) {
     for (const OpCase& c : op_cases()) {
       if (!c.name.starts_with("attend") || left_to_the_graph(c)) continue;
       SCOPED_TRACE(fmt::format("{}, heads of {}", c.name, dim));
-      const TinyProgram t = packed_program(c, dim);
-      if (!backend::cuda_backend().plan(t.program, {})) continue;
-      const auto executor = compile(backend::cuda_backend(), t.program, CacheType::kF16);
-      ASSERT_TRUE(executor);
-      EXPECT_TRUE(is_persistent(*executor)) << reasons(*executor);
-      expect_near_reference_and_stable(t, c.positions, CacheType::kF16);
+      for (const bool seldom : {false, true}) {
+        const TinyProgram t = packed_program(c, dim, seldom);
+        if (!backend::cuda_backend().plan(t.program, {})) continue;
+        const auto executor = compile(backend::cuda_backend(), t.program, CacheType::kF16);
+        ASSERT_TRUE(executor);
+        EXPECT_TRUE(is_persistent(*executor)) << reasons(*executor);
+        expect_near_reference_and_stable(t, c.positions, CacheType::kF16);
+      }
     }
 }
 
@@ -296,7 +317,6 @@ TEST_F(OnCuda, persistent_products_of_all_packed_formats_agree_with_the_referenc
       const Format format = kFormats[i], other = kFormats[j];
       SCOPED_TRACE(fmt::format("{} and {}", quant::to_string(format), quant::to_string(other)));
       TinyProgram t(512);
-      t.only_packed = true;
       const BufferId wide = t.buffer(17920), more = t.buffer(256), back = t.buffer(512);
       Store both{.outs = {t.all(wide), t.all(more)}, .scale = 0.05f};
       t.add(Project{t.all(0),
@@ -324,6 +344,7 @@ class CudaExecutor : public OnCuda {
     OnCuda::SetUp();
     if (IsSkipped()) return;
     tiny_.attention([](TinyProgram&, Attend&) {});
+    keep_a_graph(tiny_);
     tiny_.finish();
     executor_ = compile(backend::cuda_backend(), tiny_.program, CacheType::kF16, 64);
     ASSERT_TRUE(executor_ && executor_->reserve_pages(0, 4).has_value());
@@ -445,7 +466,8 @@ TEST_F(CudaExecutor, the_plan_names_kernels_and_what_is_not_fast) {
   EXPECT_EQ(plan.steps[1].kernel, "project.q4_0.cuda.mma");
   EXPECT_EQ(plan.steps[1].launches, 1u);
   EXPECT_NE(plan.steps[1].why_not_fast.find("other steps"), std::string::npos);
-  EXPECT_NE(plan.steps[3].why_not_fast.find("q5_1"), std::string::npos);
+  EXPECT_EQ(plan.steps[3].kernel, "project.q5_1.cuda.mma");
+  EXPECT_NE(plan.steps[6].why_not_fast.find("bf16"), std::string::npos);
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 
 #include "base/check.h"
 
-#include <algorithm>
-
 namespace honeycrisp::test_support {
 
 using namespace program;
@@ -19,11 +17,9 @@ TinyProgram::TinyProgram(uint32_t columns, bool all_f32) : width(columns), plain
 Matrix TinyProgram::matrix(Format format, uint32_t rows, uint32_t cols, uint32_t slices) {
   if (plain) format = Format::kF32;
   if (only_packed && cols % 32 == 0) {
-    using enum Format;
-    constexpr Format kPacked[] = {kQ4_0, kQ4_1, kQ5_0, kQ5_1,   kQ8_0,   kQ2_K,  kQ3_K,
-                                  kQ4_K, kQ5_K, kQ6_K, kIQ4_NL, kIQ4_XS, kMXFP4, kNVFP4};
-    if (std::find(std::begin(kPacked), std::end(kPacked), format) == std::end(kPacked))
-      format = format == kBF16 ? kQ8_0 : kQ4_0;
+    const bool packed =
+        format == Format::kQ4_0 || format == Format::kQ8_0 || format == Format::kQ4_K || format == Format::kQ6_K;
+    if (!packed) format = format == Format::kBF16 || format == Format::kQ5_1 ? Format::kQ8_0 : Format::kQ4_0;
   }
   bytes.push_back(random_weights(random, format, uint64_t{slices} * rows * cols));
   program.weights.push_back({.name = "w" + std::to_string(program.weights.size()),
