@@ -18,7 +18,7 @@ struct TinyProgram {
   Random random{42};
   uint32_t width;
   bool plain;                    // every weight f32
-  bool only_packed = false;      // formats but Q4_0, Q8_0, Q4_K and Q6_K become Q4_0 or Q8_0, where rows are whole blocks
+  bool only_packed = false;      // formats but Q4_0, Q8_0, Q4_K, Q6_K become Q4_0 or Q8_0, where rows are whole blocks
   uint32_t head_dim = kHeadDim;  // of attention()
 
   explicit TinyProgram(uint32_t columns = 96, bool all_f32 = false);
