@@ -10,7 +10,10 @@
 #include "support/op_cases.h"
 #include "support/sequence_logits.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 
 namespace honeycrisp::testing {
 namespace {
@@ -85,6 +88,65 @@ TEST_P(MetalPrograms, nothing_is_reported) {
 
 INSTANTIATE_TEST_SUITE_P(All, MetalPrograms, ::testing::Range(size_t{0}, op_cases().size()),
                          [](const auto& tested) { return op_cases()[tested.param].name; });
+
+// Rows of two sequences in turns: those of one are no neighbours, and read what its row before last wrote.
+TEST(MetalBatches, rows_of_sequences_in_turns_have_the_bits_of_one_after_the_other) {
+  constexpr uint32_t kPositions = 6;
+  for (const char* name : {"attend_window", "delta_net_of_two_taps"}) {
+    const auto c = std::find_if(op_cases().begin(), op_cases().end(), [&](const auto& o) { return o.name == name; });
+    ASSERT_NE(c, op_cases().end());
+    const TinyProgram t = c->build();
+    const std::vector<int32_t> tokens = some_tokens(kPositions, TinyProgram::kVocabulary);
+    const auto metal = on_metal(t.program, CacheType::kF16, true);
+    ASSERT_TRUE(metal);
+    for (uint32_t pool = 0; pool < t.program.pools.size(); ++pool) ASSERT_TRUE(metal->reserve_pages(pool, 2));
+    ASSERT_TRUE(metal->reserve_states(2));
+    const std::array<backend::PageId, 2> pages{0, 1};
+    for (const Role role : kRoles) {
+      const std::vector<float> alone = all_logits(*metal, t.program, tokens, 1, role);
+      std::vector<backend::SequencePages> sequences(2);
+      std::vector<backend::Row> rows;
+      for (uint32_t s = 0; s < 2; ++s) {
+        sequences[s].tables.assign(t.program.pools.size(), std::span(&pages[s], 1));
+        sequences[s].state = s;
+      }
+      for (uint32_t p = 0; p < kPositions; ++p)
+        for (uint32_t s = 0; s < 2; ++s) rows.push_back({tokens[p], p, s, true, role});
+      std::vector<float> logits(rows.size() * t.program.vocabulary);
+      const auto stepped = metal->step({rows, sequences}, logits);
+      ASSERT_TRUE(stepped.has_value()) << name << ": " << stepped.error().message;
+      for (size_t i = 0; i < rows.size(); ++i)
+        EXPECT_EQ(std::memcmp(&logits[i * t.program.vocabulary], &alone[i / 2 * t.program.vocabulary],
+                              t.program.vocabulary * sizeof(float)),
+                  0)
+            << name << ", " << name_of(role) << ", row " << i;
+    }
+  }
+}
+
+// The second residual reads what the first waits for, and would take its place while it waits itself.
+TEST(MetalResiduals, that_wait_on_two_buffers_both_arrive) {
+  TinyProgram t;
+  const program::BufferId other = t.buffer(t.width);
+  const auto square = [&] { return t.matrix(quant::Format::kQ4_0, t.width, t.width); };
+  t.store(square(), t.all(0), t.all(other));
+  t.residual(square(), t.all(other), {.branch_scale = 0.4f, .post_norm = t.norm(t.width)});  // of buffer 0
+  const program::Residual second{.x = t.all(other), .branch_scale = 0.3f, .post_norm = t.norm(t.width)};
+  t.add(program::Project{t.all(0), t.norm(t.width), {square()}, {std::nullopt}, second}, "second");
+  t.residual(square(), t.all(other), {});
+  t.finish();
+  const std::vector<int32_t> tokens = some_tokens(5, TinyProgram::kVocabulary);
+  const auto reference = compile(backend::reference_backend(), t.program, CacheType::kF32);
+  ASSERT_TRUE(reference);
+  const std::vector<float> expected = all_logits(*reference, t.program, tokens, 512, Role::kPrompt);
+  for (const bool check : {false, true}) {
+    const auto metal = on_metal(t.program, CacheType::kF32, check);
+    ASSERT_TRUE(metal);
+    for (Role role : kRoles)
+      EXPECT_LT(relative_error(all_logits(*metal, t.program, tokens, 512, role), expected), bar_of(CacheType::kF32))
+          << name_of(role);
+  }
+}
 
 class MetalFamilies : public ::testing::TestWithParam<GoldenFamily> {};
 

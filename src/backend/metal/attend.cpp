@@ -141,7 +141,7 @@ class Encoding {
       return s ? c_.program.buffers[s->buffer].width : 0;
     };
     AttendArgs a{};
-    a.cache = {cache_.page_bytes, cache_.layer_offset, cache_.head_bytes, cache_.value_offset};
+    a.cache = {cache_.page_bytes, cache_.head_bytes, cache_.value_offset};
     a.n_rows = c_.rows.n;
     a.q_stride = width(op_.q);
     a.k_stride = width(op_.k);
@@ -200,7 +200,7 @@ class Encoding {
     const bool appends = op_.k.has_value();
     HC_ASSIGN(const Pipeline* pipeline,
               c_.pipelines.get("attend_prepare", fmt::format("attend_prepare_{}", kernel_suffix(cache_.type)),
-                               constants(appends)));
+                               HC_PREPARE_SIMDGROUPS * kSimdWidth, constants(appends)));
     c_.encoder.pipeline(*pipeline);
     bind_rows(appends);
     c_.encoder.write(3, prepared);
@@ -213,8 +213,8 @@ class Encoding {
 
   Result<void> attend(const View& prepared, const View& partials) {
     const bool appends = op_.k.has_value() && !several_;
-    HC_ASSIGN(const Pipeline* pipeline,
-              c_.pipelines.get("attend", fmt::format("attend_{}", kernel_suffix(cache_.type)), constants(appends)));
+    HC_ASSIGN(const Pipeline* pipeline, c_.pipelines.get("attend", fmt::format("attend_{}", kernel_suffix(cache_.type)),
+                                                         HC_ATTEND_THREADS, constants(appends)));
     c_.encoder.pipeline(*pipeline);
     bind_rows(appends);
     if (several_) c_.encoder.read(3, prepared);
@@ -230,7 +230,8 @@ class Encoding {
   }
 
   Result<void> combine(const View& partials) {
-    HC_ASSIGN(const Pipeline* pipeline, c_.pipelines.get("attend", "attend_combine", constants(false)));
+    HC_ASSIGN(const Pipeline* pipeline,
+              c_.pipelines.get("attend", "attend_combine", kCombineThreads, constants(false)));
     c_.encoder.pipeline(*pipeline);
     c_.encoder.read(0, columns(op_.q));
     c_.encoder.write(1, columns(op_.out));

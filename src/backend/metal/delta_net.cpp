@@ -42,7 +42,6 @@ Result<void> encode(OpContext& c, const DeltaNet& op) {
                                              constant(6, op.norm.weight.has_value())};
   DeltaNetArgs args{};
   args.state_bytes = state.state_bytes;
-  args.layer_offset = state.layer_offset;
   args.qkv_stride = qkv.stride;
   args.z_stride = z.stride;
   args.alpha_stride = alpha.stride;
@@ -56,7 +55,7 @@ Result<void> encode(OpContext& c, const DeltaNet& op) {
 
   HC_ASSIGN(const View convolved, c.places.scratch(uint64_t{c.rows.n} * layer.channels * sizeof(float)));
   StepEncoder& e = c.encoder;
-  HC_ASSIGN(const Pipeline* prepare, c.pipelines.get("delta_net", "delta_net_prepare", constants));
+  HC_ASSIGN(const Pipeline* prepare, c.pipelines.get("delta_net", "delta_net_prepare", kSimdWidth, constants));
   e.pipeline(*prepare);
   e.read(0, qkv.view);
   e.constant(1, c.places.vector(op.conv));
@@ -67,7 +66,8 @@ Result<void> encode(OpContext& c, const DeltaNet& op) {
   e.args(6, args);
   e.dispatch({2 * op.n_key_heads + layer.n_heads, c.rows.n, 1}, {kSimdWidth, 1, 1});
 
-  HC_ASSIGN(const Pipeline* advance, c.pipelines.get("delta_net", "delta_net_advance", constants));
+  const uint32_t threads = round_up(layer.value_dim, kSimdWidth);
+  HC_ASSIGN(const Pipeline* advance, c.pipelines.get("delta_net", "delta_net_advance", threads, constants));
   for (size_t first = 0; first < c.rows.runs.size(); first += HC_DELTA_NET_RUNS) {
     const size_t n = std::min<size_t>(HC_DELTA_NET_RUNS, c.rows.runs.size() - first);
     for (size_t i = 0; i < n; ++i) {
@@ -88,7 +88,7 @@ Result<void> encode(OpContext& c, const DeltaNet& op) {
     if (op.norm.weight) e.constant(10, c.places.vector(*op.norm.weight));
     e.write(11, out.view);
     e.args(12, args);
-    e.dispatch({layer.n_heads + 1, uint32_t(n), 1}, {round_up(layer.value_dim, kSimdWidth), 1, 1});
+    e.dispatch({layer.n_heads + 1, uint32_t(n), 1}, {threads, 1, 1});
   }
   c.places.release(convolved);
   return {};

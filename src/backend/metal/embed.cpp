@@ -13,7 +13,7 @@ Result<void> encode(OpContext& c, const program::Embed& op) {
   const Rows out = rows_of(c, op.out);
   const EmbedArgs args{table.row_bytes, w.cols, out.stride, op.scale, 0};
   HC_ASSIGN(const Pipeline* pipeline,
-            c.pipelines.get("embed", "embed", {constant(kConstantFormats, uint32_t(w.format))}));
+            c.pipelines.get("embed", "embed", kThreads, {constant(kConstantFormats, uint32_t(w.format))}));
   c.encoder.pipeline(*pipeline);
   c.encoder.constant(0, table.view);
   c.encoder.read(1, c.rows.tokens);

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/checked.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
 
@@ -13,59 +14,64 @@ KvCache::KvCache(Device& device, const program::Program& program, CacheType type
     Pool pool;
     pool.key_bytes = round_up(cache_bytes(type, uint64_t{program::kPagePositions} * shape.key_dim), uint64_t{16});
     pool.value_bytes = round_up(cache_bytes(type, uint64_t{program::kPagePositions} * shape.value_dim), uint64_t{16});
-    pool.n_kv_heads = shape.n_kv_heads;
-    pool.items.bytes_each = (pool.key_bytes + pool.value_bytes) * shape.n_kv_heads * shape.n_layers;
+    pool.layers.assign(shape.n_layers, {(pool.key_bytes + pool.value_bytes) * shape.n_kv_heads, nullptr});
     pools_.push_back(std::move(pool));
   }
-  for (const program::StateLayer& layer : program.states) {
-    state_offsets_.push_back(states_.bytes_each);
-    states_.bytes_each += round_up(layer.floats() * sizeof(float), uint64_t{16});
-  }
+  for (const program::StateLayer& layer : program.states)
+    states_.push_back({round_up(layer.floats() * sizeof(float), uint64_t{16}), nullptr});
 }
 
-Result<void> KvCache::grow(Items& items, uint32_t n, std::string what) {
-  if (n <= items.n) return {};
-  const auto bytes = checked_mul<uint64_t>(n, items.bytes_each);
-  if (!bytes || *bytes > device_.most_buffer_bytes())
-    return fail(ErrorCode::kOutOfMemory, "{}: {} of {} bytes are more than a buffer of this device holds ({} bytes)",
-                what, n, items.bytes_each, device_.most_buffer_bytes());
-  HC_ASSIGN(auto grown, device_.allocate(std::max<uint64_t>(*bytes, 1), std::move(what)));
-  if (items.n != 0) std::memcpy(grown->contents(), items.buffer->contents(), items.n * items.bytes_each);
-  items.buffer = std::move(grown);
-  items.n = n;
+uint64_t KvCache::bytes_each(const Layers& layers) {
+  uint64_t bytes = 0;
+  for (const Layer& layer : layers) bytes += layer.piece_bytes;
+  return bytes;
+}
+
+Result<void> KvCache::grow(Layers& layers, uint32_t kept, uint32_t n, const std::string& what) {
+  for (Layer& layer : layers) {
+    const auto bytes = checked_mul<uint64_t>(n, layer.piece_bytes);
+    if (!bytes || *bytes > device_.most_buffer_bytes())
+      return fail(ErrorCode::kOutOfMemory, "{}: {} of {} bytes are more than a buffer of this device holds ({} bytes)",
+                  what, n, layer.piece_bytes, device_.most_buffer_bytes());
+    if (layer.buffer && layer.buffer->bytes() >= *bytes) continue;  // grown before memory ran out for a later layer
+    HC_ASSIGN(auto grown, device_.allocate(std::max<uint64_t>(*bytes, 1), what));
+    if (kept != 0) std::memcpy(grown->contents(), layer.buffer->contents(), kept * layer.piece_bytes);
+    layer.buffer = std::move(grown);
+  }
   return {};
 }
 
-void KvCache::copy(Items& items, uint32_t from, uint32_t to) {
-  HC_CHECK(from < items.n && to < items.n, "{} and {} of {}", from, to, items.n);
-  std::memcpy(items.buffer->contents() + to * items.bytes_each, items.buffer->contents() + from * items.bytes_each,
-              items.bytes_each);
+void KvCache::copy(Layers& layers, uint32_t n, uint32_t from, uint32_t to) {
+  if (layers.empty()) return;
+  HC_CHECK(from < n && to < n, "{} and {} of {}", from, to, n);
+  for (const Layer& layer : layers)
+    std::memcpy(layer.buffer->contents() + to * layer.piece_bytes, layer.buffer->contents() + from * layer.piece_bytes,
+                layer.piece_bytes);
 }
 
 Result<void> KvCache::reserve(uint32_t pool, uint32_t n_pages) {
-  return grow(pools_[pool].items, n_pages, fmt::format("pages of pool {} of the KV cache", pool));
+  Pool& p = pools_[pool];
+  if (n_pages <= p.n) return {};
+  HC_TRY(grow(p.layers, p.n, n_pages, fmt::format("pages of pool {} of the KV cache", pool)));
+  p.n = n_pages;
+  return {};
 }
-void KvCache::copy_page(uint32_t pool, PageId from, PageId to) { copy(pools_[pool].items, from, to); }
 
 CacheView KvCache::view(const program::CacheLayer& layer) const {
   const Pool& pool = pools_[layer.pool];
-  const uint64_t head_bytes = pool.key_bytes + pool.value_bytes;
-  return {{pool.items.buffer.get(), 0, pool.items.bytes_each * pool.items.n},
-          pool.items.bytes_each,
-          head_bytes * pool.n_kv_heads * layer.layer_in_pool,
-          head_bytes,
-          pool.key_bytes,
-          type_};
+  const Layer& own = pool.layers[layer.layer_in_pool];
+  return {pieces(own, pool.n), own.piece_bytes, pool.key_bytes + pool.value_bytes, pool.key_bytes, type_};
 }
 
 Result<void> KvCache::reserve_states(uint32_t n_states) {
-  return states_.bytes_each == 0 ? Result<void>{} : grow(states_, n_states, "recurrent states");
+  if (states_.empty() || n_states <= n_states_) return {};
+  HC_TRY(grow(states_, n_states_, n_states, "recurrent states"));
+  n_states_ = n_states;
+  return {};
 }
-void KvCache::copy_state(StateId from, StateId to) {
-  if (states_.bytes_each != 0) copy(states_, from, to);
-}
+
 StateView KvCache::state(program::StateId layer) const {
-  return {{states_.buffer.get(), 0, states_.bytes_each * states_.n}, states_.bytes_each, state_offsets_[layer]};
+  return {pieces(states_[layer], n_states_), states_[layer].piece_bytes};
 }
 
 }  // namespace honeycrisp::backend::metal

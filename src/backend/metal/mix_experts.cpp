@@ -98,7 +98,7 @@ class Encoding {
   Result<void> choose(const View& scores, const View& experts, const View& weights) {
     const bool has_scale = op_.router.expert_scale.has_value();
     HC_ASSIGN(const Pipeline* pipeline,
-              c_.pipelines.get("mix_experts", "mix_experts_choose", {constant(20, has_scale)}));
+              c_.pipelines.get("mix_experts", "mix_experts_choose", kSimdWidth, {constant(20, has_scale)}));
     StepEncoder& e = c_.encoder;
     e.pipeline(*pipeline);
     e.read(0, scores);
@@ -111,7 +111,7 @@ class Encoding {
   }
 
   Result<void> group(const View& experts, const View& order) {
-    HC_ASSIGN(const Pipeline* pipeline, c_.pipelines.get("mix_experts", "mix_experts_group", {}));
+    HC_ASSIGN(const Pipeline* pipeline, c_.pipelines.get("mix_experts", "mix_experts_group", kSimdWidth, {}));
     StepEncoder& e = c_.encoder;
     e.pipeline(*pipeline);
     e.read(0, experts);
@@ -125,10 +125,11 @@ class Encoding {
                        std::array<std::optional<program::VectorId>, 2> biases, const View& experts, const View& order,
                        const View& out) {
     const bool gate = matrices[1] != nullptr;
+    constexpr uint32_t kThreads = HC_EXPERT_SIMDGROUPS * kSimdWidth;
     const Matrix& second = gate ? *matrices[1] : *matrices[0];
     HC_ASSIGN(const Pipeline* pipeline,
               c_.pipelines.get(
-                  "mix_experts_product", grouped_ ? "mix_experts_product_8" : "mix_experts_product_1",
+                  "mix_experts_product", grouped_ ? "mix_experts_product_8" : "mix_experts_product_1", kThreads,
                   {constant(0, uint32_t(c_.program.weight(*matrices[0]).format)),
                    constant(1, uint32_t(c_.program.weight(second).format)),
                    constant(kConstantActivation, uint32_t(op_.activation)), constant(20, gate),
@@ -154,7 +155,7 @@ class Encoding {
     e.args(8, args);
     const uint32_t rows = HC_EXPERT_SIMDGROUPS * (grouped_ ? HC_EXPERT_TILE_ROWS : HC_EXPERT_ROWS);
     e.dispatch({ceil_div(args.rows, rows), ceil_div(n_pairs_, grouped_ ? uint32_t{HC_EXPERT_TILE} : 1u), 1},
-               {HC_EXPERT_SIMDGROUPS * kSimdWidth, 1, 1});
+               {kThreads, 1, 1});
     return {};
   }
 
@@ -162,7 +163,7 @@ class Encoding {
     const auto& post = op_.ending.post_norm;
     const auto weight = [](const std::optional<program::Norm>& norm) { return norm ? norm->weight : std::nullopt; };
     HC_ASSIGN(const Pipeline* pipeline,
-              c_.pipelines.get("mix_experts", "mix_experts_sum",
+              c_.pipelines.get("mix_experts", "mix_experts_sum", uint32_t(kProjectThreads),
                                {constant(21, bool(shared)), constant(22, bool(shared_scale)),
                                 constant(23, op_.branch_norm.has_value()),
                                 constant(24, weight(op_.branch_norm).has_value()), constant(25, op_.add.has_value()),

@@ -11,8 +11,8 @@
 
 namespace honeycrisp::backend::metal {
 
-/// Rows [0, n) of the buffers, all of one role. A batch of both roles is several parts in the order of its rows, one
-/// after the other in the same command buffer; each part has buffers' rows from 0.
+/// Rows [0, n) of the buffers, all of one role and of each sequence one run. Other batches are several parts in the
+/// order of their rows, one after the other in the same command buffer; each part has buffers' rows from 0.
 struct PartRows {
   uint32_t n = 0;
   Role role = Role::kPrompt;
@@ -32,20 +32,19 @@ struct PartRows {
   View logits;  // f32 [n_logits][vocabulary]
 };
 
-/// One layer's share of the cache. A page holds [layers of the pool][KV heads]{keys [64][key_dim], values
-/// [64][value_dim]}; q8_0 sections hold all codes first, then the f16 scales [64][dim / 32]. Every section begins at a
-/// multiple of 16 bytes.
+/// One layer's cache. A page holds [KV heads]{keys [64][key_dim], values [64][value_dim]}; q8_0 sections hold all codes
+/// first, then the f16 scales [64][dim / 32]. Every section begins at a multiple of 16 bytes.
 struct CacheView {
-  View pages;  // all pages of the pool, one buffer
-  uint64_t page_bytes = 0, layer_offset = 0, head_bytes = 0, value_offset = 0;
+  View pages;  // of the layer, one buffer
+  uint64_t page_bytes = 0, head_bytes = 0, value_offset = 0;
   CacheType type = CacheType::kF16;
 };
 
-/// Recurrent states of one layer: state s begins at byte s · state_bytes + layer_offset of `states`, with
-/// [heads][key_dim][value_dim] and then the history [kernel_size − 1][channels], f32.
+/// Recurrent states of one layer: state s begins at byte s · state_bytes of `states`, with [heads][key_dim][value_dim]
+/// and then the history [kernel_size − 1][channels], f32.
 struct StateView {
   View states;
-  uint64_t state_bytes = 0, layer_offset = 0;
+  uint64_t state_bytes = 0;
 };
 
 /// A matrix in the file's layout, in the mapped file or a copy of it.

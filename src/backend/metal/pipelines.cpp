@@ -4,7 +4,7 @@
 
 namespace honeycrisp::backend::metal {
 
-Result<const Pipeline*> Pipelines::get(std::string_view file, std::string_view kernel,
+Result<const Pipeline*> Pipelines::get(std::string_view file, std::string_view kernel, uint32_t threads,
                                        std::span<const Constant> constants) {
   Key key{std::string(file), std::string(kernel), {constants.begin(), constants.end()}};
   std::vector<Constant>& sorted = std::get<2>(key);
@@ -14,7 +14,11 @@ Result<const Pipeline*> Pipelines::get(std::string_view file, std::string_view k
     HC_ASSIGN(auto made, device_.pipeline(file, kernel, sorted));
     found = pipelines_.emplace(std::move(key), std::move(made)).first;
   }
-  return found->second.get();
+  const Pipeline& pipeline = *found->second;
+  if (threads > pipeline.most_threads())
+    return unsupported("{}.metal: pipeline of {}: threadgroups of at most {} threads on this device, {} are needed",
+                       file, pipeline.name(), pipeline.most_threads(), threads);
+  return &pipeline;
 }
 
 }  // namespace honeycrisp::backend::metal

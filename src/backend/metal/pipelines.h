@@ -14,11 +14,13 @@ class Pipelines {
  public:
   explicit Pipelines(Device& device) : device_(device) {}
 
-  /// `file`: stem of the .metal file. Error: what the compiler says, with kernel and constants.
-  Result<const Pipeline*> get(std::string_view file, std::string_view kernel, std::span<const Constant> constants);
-  Result<const Pipeline*> get(std::string_view file, std::string_view kernel,
+  /// `file`: stem of the .metal file; `threads`: of a threadgroup, most of all launches. Error: what the compiler says,
+  /// or that the device cannot run so many threads of this kernel, with kernel and constants.
+  Result<const Pipeline*> get(std::string_view file, std::string_view kernel, uint32_t threads,
+                              std::span<const Constant> constants);
+  Result<const Pipeline*> get(std::string_view file, std::string_view kernel, uint32_t threads,
                               std::initializer_list<Constant> constants) {
-    return get(file, kernel, std::span(constants.begin(), constants.size()));
+    return get(file, kernel, threads, std::span(constants.begin(), constants.size()));
   }
   size_t compiled() const { return pipelines_.size(); }
 

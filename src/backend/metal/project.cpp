@@ -72,10 +72,11 @@ std::pair<std::vector<Constant>, ProjectArgs> describe(const OpContext& c, const
   return {std::move(constants), args};
 }
 
-/// Buffers that both kernels take. What the constants switch off is bound to weights: never touched.
+/// Buffers that both kernels take. What the constants switch off is bound to one float of the input: never touched, and
+/// at an offset that suits every argument's type.
 void bind(OpContext& c, const Launch& l, const ProjectArgs& args) {
   StepEncoder& e = c.encoder;
-  const View none = c.places.weight(l.matrices[0]).view;
+  const View none{l.in.view.buffer, l.in.view.offset, sizeof(float)};
   for (uint32_t m = 0; m < 4; ++m) {
     const bool is = m < l.matrices.size();
     e.constant(kBufferWeights + m, is ? c.places.weight(l.matrices[m]).view : none);
@@ -110,7 +111,7 @@ void bind(OpContext& c, const Launch& l, const ProjectArgs& args) {
 
 Result<void> launch_mat_mul(OpContext& c, const Launch& l) {
   const auto [constants, args] = describe(c, l, uint32_t(kMatMulRows));
-  HC_ASSIGN(const Pipeline* pipeline, c.pipelines.get("mat_mul", "mat_mul", constants));
+  HC_ASSIGN(const Pipeline* pipeline, c.pipelines.get("mat_mul", "mat_mul", uint32_t(kProjectThreads), constants));
   c.encoder.pipeline(*pipeline);
   bind(c, l, args);
   c.encoder.threadgroup_memory(0, 4 * mat_mul_memory(l.ending.kind == kEndGate));
@@ -130,7 +131,7 @@ Result<void> launch_prepare(OpContext& c, const Rows& in, const PendingResidual*
   const auto weight = norm ? norm->weight : std::nullopt;
   HC_ASSIGN(
       const Pipeline* pipeline,
-      c.pipelines.get("rows", "prepare_rows",
+      c.pipelines.get("rows", "prepare_rows", uint32_t(kProjectThreads),
                       {constant(kConstantNorm, norm.has_value()), constant(kConstantNormWeight, weight.has_value()),
                        constant(kConstantPending, pending != nullptr),
                        constant(kConstantPendingWeight, post_weight.has_value()), constant(kConstantAdd, false)}));
@@ -167,7 +168,7 @@ Result<void> launch_finish(OpContext& c, const program::Project& op, const progr
                               store.scale, store.out_scale, 0};
     HC_ASSIGN(
         const Pipeline* pipeline,
-        c.pipelines.get("rows", "finish_rows",
+        c.pipelines.get("rows", "finish_rows", uint32_t(kProjectThreads),
                         {constant(kConstantNorm, true), constant(kConstantNormWeight, store.norm->weight.has_value()),
                          constant(kConstantPending, false), constant(kConstantPendingWeight, false),
                          constant(kConstantAdd, add.has_value())}));
@@ -221,8 +222,8 @@ Result<void> launch_mat_vec(OpContext& c, const Launch& l) {
   auto [constants, args] = describe(c, l, uint32_t(kProjectSimdgroups) * variant.rows_per_simdgroup);
   constants.push_back(constant(kConstantRows, variant.rows_per_simdgroup));
   constants.push_back(constant(kConstantCachedParts, variant.cached_parts));
-  HC_ASSIGN(const Pipeline* pipeline,
-            c.pipelines.get("mat_vec", fmt::format("mat_vec_{}", variant.batch_tile), constants));
+  HC_ASSIGN(const Pipeline* pipeline, c.pipelines.get("mat_vec", fmt::format("mat_vec_{}", variant.batch_tile),
+                                                      uint32_t(kProjectThreads), constants));
   c.encoder.pipeline(*pipeline);
   bind(c, l, args);
   c.encoder.threadgroup_memory(0, 4 * mat_vec_memory(variant.batch_tile, variant.cached_parts));
@@ -351,6 +352,7 @@ Result<void> encode(OpContext& c, const program::Project& op) {
     HC_TRY(launch_finish(c, op, *store, raw, total));
     c.places.release(raw);
   } else if (raw) {
+    if (c.pending) HC_TRY(flush_residual(c));  // one of the input, which this launch has resolved for itself alone
     c.pending = PendingResidual{*residual, {raw.buffer, raw.offset, 4ull * c.rows.n * total}};
   }
   return {};

@@ -15,7 +15,10 @@ bool overlap(const View& a, const View& b) {
 
 }  // namespace
 
-void StepEncoder::pipeline(const Pipeline& pipeline) { encoder_.set_pipeline(pipeline); }
+void StepEncoder::pipeline(const Pipeline& pipeline) {
+  pipeline_ = &pipeline;
+  encoder_.set_pipeline(pipeline);
+}
 
 void StepEncoder::read(uint32_t index, const View& view) {
   encoder_.set_buffer(index, view);
@@ -36,6 +39,8 @@ void StepEncoder::threadgroup_memory(uint32_t index, uint32_t bytes) {
 }
 
 void StepEncoder::dispatch(Size threadgroups, Size threads_per_threadgroup) {
+  HC_CHECK(threads_per_threadgroup.count() <= pipeline_->most_threads(), "{}: {} threads", pipeline_->name(),
+           threads_per_threadgroup.count());
   const bool meets = std::any_of(next_.begin(), next_.end(), [&](const Use& n) {
     return std::any_of(unordered_.begin(), unordered_.end(), [&](const Use& u) {
       return (n.access == Access::kWrite || u.access == Access::kWrite) && overlap(n.view, u.view);

@@ -18,7 +18,7 @@ class StepEncoder {
  public:
   explicit StepEncoder(Encoder& encoder) : encoder_(encoder) {}
 
-  void pipeline(const Pipeline& pipeline);
+  void pipeline(const Pipeline& pipeline);  // which Pipelines has compared with the threads of dispatch()
   void read(uint32_t index, const View& view);
   void write(uint32_t index, const View& view);
   /// Bytes that never change while the step runs (weights, tables): read, and left out of the bookkeeping.
@@ -41,6 +41,7 @@ class StepEncoder {
     Access access;
   };
   Encoder& encoder_;
+  const Pipeline* pipeline_ = nullptr;
   std::vector<Use> next_;                      // of the dispatch being put together
   uint32_t memory_next_ = 0, memory_set_ = 0;  // bit i: threadgroup argument i has memory, next and in the encoder
   std::vector<Use> unordered_;                 // of the dispatches since the last barrier

@@ -38,6 +38,7 @@ Result<std::vector<StepInputs::Part>> StepInputs::take_in(const Batch& batch, ui
     }
 
   std::vector<Part> parts;
+  std::vector<bool> has_run(batch.sequences.size());  // in the part
   uint64_t n_logits = 0;
   const auto n_rows = uint32_t(batch.rows.size());
   for (uint32_t first = 0, end; first < n_rows; first = end) {
@@ -46,8 +47,13 @@ Result<std::vector<StepInputs::Part>> StepInputs::take_in(const Batch& batch, ui
     PartRows& rows = part.rows;
     rows.role = batch.rows[first].role;
     const uint64_t first_logit = n_logits;
+    has_run.assign(has_run.size(), false);
     for (; end < n_rows && batch.rows[end].role == rows.role; ++end) {
       const Row& r = batch.rows[end];
+      const Row* before = end == first ? nullptr : &r - 1;
+      const bool follows = before && before->sequence == r.sequence && before->position + 1 == r.position;
+      if (!follows && has_run[r.sequence]) break;  // launches of a part would run both at once
+      has_run[r.sequence] = true;
       host[array_at(kTokens) + end] = uint32_t(r.token);
       host[array_at(kPositions) + end] = r.position;
       host[array_at(kStates) + end] = batch.sequences[r.sequence].state;
@@ -55,8 +61,7 @@ Result<std::vector<StepInputs::Part>> StepInputs::take_in(const Batch& batch, ui
                   host + starts_at() + uint64_t{end} * n_pools_);
       if (r.wants_logits) host[array_at(kLogitRows) + n_logits++] = end - first;
       rows.n_positions = std::max(rows.n_positions, r.position + 1);
-      const Row* before = end == first ? nullptr : &r - 1;
-      if (before && before->sequence == r.sequence && before->position + 1 == r.position)
+      if (follows)
         ++rows.runs.back().n_rows;
       else
         rows.runs.push_back({end - first, 1, r.position});

@@ -1,5 +1,5 @@
 // What a step sends to the device: tokens, positions, page tables, states. Owns its layout and the division of a batch
-// into parts of one role.
+// into parts: rows of one role, of each sequence one run of neighbours at most.
 #pragma once
 
 #include "backend/metal/op_encoder.h"

@@ -35,7 +35,8 @@ Result<void> encode_top_k(Pipelines& pipelines, StepEncoder& e, const View& logi
                      .unusable = {scratch.buffer, scratch.offset + 2 * part, uint64_t{4} * rows * slices}};
   const auto launch = [&](bool indexed, const TopK& from, const TopK& to, const TopKArgs& args,
                           uint32_t groups) -> Result<void> {
-    HC_ASSIGN(const Pipeline* pipeline, pipelines.get("top_k", "top_k", {constant(0, indexed)}));
+    HC_ASSIGN(const Pipeline* pipeline,
+              pipelines.get("top_k", "top_k", uint32_t(kTopKThreads), {constant(0, indexed)}));
     e.pipeline(*pipeline);
     e.read(0, from.values);
     e.read(1, from.indices);

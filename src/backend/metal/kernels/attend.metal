@@ -15,6 +15,7 @@
 // Reads per KV head and visible position: key_dim + value_dim elements of the cache, for all queries together.
 // Threadgroup memory: queries · (4 key_dim + 1 KiB + at most 4 KiB), at most 24 KiB of it (attend.cpp chooses).
 #include "attend_head.h"
+#include "tanh.h"
 
 constant uint kGroup [[function_constant(4)]];
 constant uint kRows [[function_constant(5)]];
@@ -254,7 +255,7 @@ kernel void attend(device const float* q [[buffer(0)]],  // rows of [heads][quer
           if (is_seen && i < n && key >= spans[i].begin && key < spans[i].end) {
             float s = total[i] * score_scale(a, position + i / n_heads);
             if (kHasSoftcap) {
-              s = a.softcap * precise::tanh(s / a.softcap);
+              s = a.softcap * tanh_of(s / a.softcap);
             }
             scores[i * kChunk + key] = s;
           }

@@ -8,8 +8,7 @@
 
 struct CacheArgs {  // of CacheView, in bytes
   uint64_t page_bytes;
-  uint64_t layer_offset;  // in a page
-  uint64_t head_bytes;    // from one KV head to the next
+  uint64_t head_bytes;    // from one KV head of a page to the next
   uint64_t value_offset;  // from a head's keys to its values
 };
 

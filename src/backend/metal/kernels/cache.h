@@ -14,7 +14,7 @@ constant constexpr uint kQ8Block = 32;  // elements with one scale
 
 /// Keys of one KV head in a page.
 static inline device uchar* head_in_page(device uchar* pages, constant CacheArgs& cache, uint page, uint kv_head) {
-  return pages + (ulong(page) * cache.page_bytes + cache.layer_offset + ulong(kv_head) * cache.head_bytes);
+  return pages + (ulong(page) * cache.page_bytes + ulong(kv_head) * cache.head_bytes);
 }
 
 // store(): by one simdgroup, x in threadgroup memory as all its lanes see it. Reads 4 dim bytes, writes a vector.

@@ -35,7 +35,7 @@ static inline float softplus(float x) {
 }
 
 static inline device float* state_of(device uchar* states, uint state, constant DeltaNetArgs& args) {
-  return (device float*)(states + (ulong(state) * args.state_bytes + args.layer_offset));
+  return (device float*)(states + ulong(state) * args.state_bytes);
 }
 static inline device float* history_of(device float* state) { return state + kHeads * kKeyDim * kValueDim; }
 

@@ -13,7 +13,6 @@ struct DeltaNetRun {
 
 struct DeltaNetArgs {
   uint64_t state_bytes;                                                  // from one state to the next
-  uint64_t layer_offset;                                                 // in a state
   uint32_t qkv_stride, z_stride, alpha_stride, beta_stride, out_stride;  // floats from one row to the next
   uint32_t gate_run, gate_stride;  // head h finds its scalar at column h / gate_run · gate_stride + h % gate_run
   uint32_t n_rows;

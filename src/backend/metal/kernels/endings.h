@@ -3,6 +3,7 @@
 #pragma once
 
 #include "project_args.h"
+#include "tanh.h"
 
 #include <metal_stdlib>
 using namespace metal;
@@ -16,9 +17,6 @@ constant bool kSoftcap [[function_constant(16)]];
 static inline bool is_gate() { return kEnding == kEndGate; }
 
 static inline float sigmoid(float x) { return 1.0f / (1.0f + precise::exp(-x)); }
-
-/// Beyond 10 it is 1 in float, and a tanh made of exp would overflow. NaN stays.
-static inline float tanh_of(float x) { return x > 10.0f ? 1.0f : x < -10.0f ? -1.0f : precise::tanh(x); }
 
 static inline float gated(float gate, float up) {
   switch (kActivation) {
