@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <numeric>
 #include <sys/mman.h>
+#include <thread>
 #include <unistd.h>
 
 namespace honeycrisp::backend::metal {
@@ -249,6 +250,36 @@ TEST_F(AppleDevice, buffers_are_resident_from_the_next_commit_to_their_end) {
   EXPECT_EQ(framework::resident_allocations(), 2);
   y.reset();
   EXPECT_EQ(framework::resident_allocations(), 1);
+}
+
+TEST_F(AppleDevice, idle_it_keeps_nothing_resident_until_the_next_work) {
+  using namespace std::chrono_literals;
+  device.reset();
+  device = system_device({.idle = 5ms}).value();
+  const auto x = floats(1), y = floats(2);
+  const auto run = [&] {
+    auto commands = device->command_buffer("add").value();
+    encode_add(commands->encoder(), *add(), x, y);
+    commands->commit();
+    EXPECT_EQ(framework::resident_allocations(), 2) << "until somebody knows that it has completed";
+    ASSERT_TRUE(commands->wait());
+  };
+  const auto nothing_is_resident = [] {
+    for (int i = 0; i < 2000 && framework::resident_allocations() != 0; ++i) std::this_thread::sleep_for(5ms);
+    return framework::resident_allocations() == 0;
+  };
+  for (int i = 0; i < 3; ++i) {
+    run();
+    EXPECT_TRUE(nothing_is_resident());
+  }
+  const auto z = floats(3);
+  EXPECT_TRUE(nothing_is_resident()) << "a new buffer alone is no work";
+  {
+    auto commands = device->command_buffer("never waited for").value();
+    encode_add(commands->encoder(), *add(), x, z);
+    commands->commit();
+  }
+  EXPECT_TRUE(nothing_is_resident());
 }
 
 class KeptPipelines : public AppleDevice {

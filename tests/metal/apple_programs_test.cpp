@@ -31,6 +31,7 @@ class ApplePrograms : public ::testing::Test {
 
   struct Run {
     std::string device, on_the_host;  // by the executor's plan
+    uint64_t device_bytes = 0;        // likewise
     std::vector<float> logits;        // of a prompt, then of the same tokens as generated
   };
   static Run run(Result<std::shared_ptr<backend::metal::Device>> device, const program::Program& program,
@@ -44,7 +45,8 @@ class ApplePrograms : public ::testing::Test {
     auto executor = backend::metal::make_executor(std::move(*device), program, options);
     EXPECT_TRUE(executor.has_value()) << executor.error().message;
     if (!executor) return {};
-    Run result{.device = (*executor)->plan().backend, .on_the_host = "", .logits = {}};
+    Run result{.device = (*executor)->plan().backend};
+    result.device_bytes = (*executor)->plan().device_bytes;
     for (const backend::StepPlan& step : (*executor)->plan().steps) result.on_the_host += step.why_not_fast;
     const std::vector<int32_t> tokens = some_tokens(n_tokens, program.vocabulary);
     result.logits = all_logits(**executor, program, tokens, 33, Role::kPrompt);
@@ -64,6 +66,7 @@ class ApplePrograms : public ::testing::Test {
       const Run expected = run(backend::metal::soft_device({.check = check}), program, type, n);
       EXPECT_TRUE(apple.device.starts_with("look-alike")) << apple.device;
       EXPECT_TRUE(expected.device.starts_with("software Metal device")) << expected.device;
+      EXPECT_EQ(apple.device_bytes, uint64_t{3} << 30) << "what the look-alike recommends";
       EXPECT_TRUE(same_bits(apple.logits, expected.logits)) << (check ? "checking" : "fast");
       EXPECT_EQ(apple.on_the_host, expected.on_the_host);
       EXPECT_EQ(!apple.on_the_host.empty(), goes_to_the_host) << apple.on_the_host;
@@ -124,6 +127,28 @@ INSTANTIATE_TEST_SUITE_P(Some, AppleOps,
                                            "mix_experts_scaled_shared_expert_of_another_format",
                                            "residual_over_its_input"),
                          [](const auto& tested) { return std::string(tested.param); });
+
+TEST_F(ApplePrograms, kernels_that_the_device_gives_too_few_threads_are_named) {
+  soft = backend::metal::soft::Device::create({}).value();
+  backend::metal::framework::set_system({.device = soft,
+                                         .libraries = {soft->open_library("backend_kernels").value()},
+                                         .most_threads = 64,
+                                         .wraps_heap = true});
+  TinyProgram t;
+  t.finish();
+  auto executor = backend::metal::make_executor(backend::metal::system_device().value(), t.program, {.max_rows = 1});
+  ASSERT_TRUE(executor.has_value()) << executor.error().message;
+  const backend::Row row{.wants_logits = true};
+  const backend::SequencePages pages;
+  std::vector<float> logits(t.program.vocabulary);
+  const auto stepped = (*executor)->step({{&row, 1}, {&pages, 1}}, logits);
+  ASSERT_FALSE(stepped.has_value());
+  EXPECT_EQ(stepped.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(stepped.error().message.find("mat_vec.metal: pipeline of mat_vec_1 "), std::string::npos)
+      << stepped.error().message;
+  EXPECT_TRUE(stepped.error().message.ends_with("at most 64 threads on this device, 128 are needed"))
+      << stepped.error().message;
+}
 
 class AppleFamilies : public ApplePrograms, public ::testing::WithParamInterface<const char*> {};
 

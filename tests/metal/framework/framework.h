@@ -10,6 +10,7 @@ struct System {
   std::shared_ptr<soft::Device> device;  // none: the system has no Metal device
   std::vector<std::shared_ptr<const soft::Library>> libraries;
   bool apple7 = true;
+  uint32_t most_threads = 1024;  // of a threadgroup, of every pipeline
   uint64_t most_buffer_bytes = uint64_t{1} << 32;
   bool wraps_heap = false;  // which Apple's does not: for tests whose weights lie in vectors
 };

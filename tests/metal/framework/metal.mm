@@ -160,12 +160,13 @@ static constexpr char kArchiveBegins[] = "look-alike archive", kArchiveEnds[] = 
 @implementation LookalikePipeline {
  @public
   std::shared_ptr<const soft::Pipeline> pipeline;
+  uint32_t most_threads;
 }
 - (void)dealloc {
   autorelease_something();
 }
 - (NSUInteger)maxTotalThreadsPerThreadgroup {
-  return soft::kMaxThreads;
+  return most_threads;
 }
 - (NSUInteger)threadExecutionWidth {
   return soft::kLanes;
@@ -272,15 +273,16 @@ static constexpr char kArchiveBegins[] = "look-alike archive", kArchiveEnds[] = 
 @interface LookalikeResidencySet : NSObject <MTLResidencySet>
 @end
 @implementation LookalikeResidencySet {
-  std::set<void*> next_, now_;
-  std::set<void*> resident_;
+  std::set<void*> next_, now_, resident_;
+  bool requested_;
 }
 - (void)dealloc {
   autorelease_something();
 }
 - (void)settle {
-  resident += long(now_.size()) - long(resident_.size());
-  resident_ = now_;
+  const std::set<void*> wanted = requested_ ? now_ : std::set<void*>();
+  resident += long(wanted.size()) - long(resident_.size());
+  resident_ = wanted;
 }
 - (void)addAllocation:(id<MTLAllocation>)allocation {
   next_.insert((__bridge void*)allocation);
@@ -290,12 +292,14 @@ static constexpr char kArchiveBegins[] = "look-alike archive", kArchiveEnds[] = 
 }
 - (void)commit {
   now_ = next_;
+  [self settle];
 }
 - (void)requestResidency {
+  requested_ = true;
   [self settle];
 }
 - (void)endResidency {
-  now_.clear();
+  requested_ = false;
   [self settle];
 }
 @end
@@ -395,6 +399,7 @@ static bool is_not_heap(const void* memory, NSUInteger length) {
   if (!found) ++compiled;
   LookalikePipeline* state = [LookalikePipeline new];
   state->pipeline = function->pipeline;
+  state->most_threads = system.most_threads;
   return state;
 }
 - (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor*)descriptor

@@ -3,6 +3,8 @@
 
 namespace honeycrisp::backend::metal {
 
-Result<std::shared_ptr<Device>> system_device() { return unsupported("Metal is there on Apple systems only"); }
+Result<std::shared_ptr<Device>> system_device(const SystemDeviceOptions&) {
+  return unsupported("Metal is there on Apple systems only");
+}
 
 }  // namespace honeycrisp::backend::metal

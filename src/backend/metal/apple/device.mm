@@ -15,10 +15,14 @@
 
 #import <Foundation/Foundation.h>
 #import <Metal/Metal.h>
+#include <chrono>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <unistd.h>
+#include <utility>
 
 // Residency sets and math modes came with the SDK of macOS 15; the running system is asked as well.
 #if __has_include(<Metal/MTLResidencySet.h>)
@@ -46,18 +50,20 @@ std::string text_of(NSError* error) {
 
 MTLSize size_of(Size s) { return MTLSizeMake(s.x, s.y, s.z); }
 
-/// What the device keeps resident: every buffer, from its making to its end. Without it the driver makes resident, for
-/// each command buffer, what that binds: seconds after an idle while for gigabytes of weights. Nothing where the system
-/// has no residency sets.
+/// What the device keeps resident: every buffer, while there is work and for an idle time after it; then the memory is
+/// anybody's, until the next work. Without it the driver makes resident, for each command buffer, what that binds:
+/// seconds after an idle while for gigabytes of weights. Nothing where the system has no residency sets.
 class Residency {
  public:
-  Residency(id<MTLDevice> device, id<MTLCommandQueue> queue) {
+  Residency(id<MTLDevice> device, id<MTLCommandQueue> queue, std::chrono::milliseconds idle) : idle_(idle) {
 #if HC_SDK_OF_MACOS_15
     if (@available(macOS 15, *)) {
       MTLResidencySetDescriptor* descriptor = [[MTLResidencySetDescriptor alloc] init];
       descriptor.label = @"honeycrisp";
       set_ = [device newResidencySetWithDescriptor:descriptor error:nil];  // without it all runs, only slower
-      if (set_) [queue addResidencySet:set_];
+      if (!set_) return;
+      [queue addResidencySet:set_];
+      watcher_ = std::thread([this] { watch(); });
     }
 #else
     (void)device, (void)queue;
@@ -66,6 +72,12 @@ class Residency {
   ~Residency() {
 #if HC_SDK_OF_MACOS_15
     if (@available(macOS 15, *)) {
+      {
+        std::lock_guard lock(mutex_);
+        ended_ = true;
+      }
+      changed_state_.notify_all();
+      if (watcher_.joinable()) watcher_.join();
       @autoreleasepool {
         [set_ endResidency];
         set_ = nil;
@@ -84,36 +96,76 @@ class Residency {
     (void)buffer;
 #endif
   }
+  /// At once: the set would keep the memory.
   void remove(id<MTLBuffer> buffer) {
 #if HC_SDK_OF_MACOS_15
     if (@available(macOS 15, *)) {
       std::lock_guard lock(mutex_);
       [set_ removeAllocation:buffer];
-      changed_ = true;
+      [set_ commit];
     }
 #else
     (void)buffer;
 #endif
   }
-  /// Before each commit of work: what was added or removed since the last takes effect.
-  void apply() {
+  /// Before a command buffer is committed: what was added takes effect, and all is resident.
+  void begin_work() {
 #if HC_SDK_OF_MACOS_15
     if (@available(macOS 15, *)) {
       std::lock_guard lock(mutex_);
-      if (!changed_) return;
+      ++working_;
+      if (changed_) [set_ commit];
+      if (changed_ || !resident_) [set_ requestResidency];
       changed_ = false;
-      [set_ commit];
-      [set_ requestResidency];
+      resident_ = true;
     }
+#endif
+  }
+  /// Once for each begin_work(): the command buffer has completed, or nobody will know of it.
+  void end_work() {
+#if HC_SDK_OF_MACOS_15
+    {
+      std::lock_guard lock(mutex_);
+      --working_;
+      idle_since_ = Clock::now();
+    }
+    changed_state_.notify_all();
 #endif
   }
 
  private:
 #if HC_SDK_OF_MACOS_15
+  using Clock = std::chrono::steady_clock;
+  bool is_idle() const { return resident_ && working_ == 0; }
+  void watch() {
+    if (@available(macOS 15, *)) {
+      std::unique_lock lock(mutex_);
+      while (!ended_) {
+        if (!is_idle()) {
+          changed_state_.wait(lock, [this] { return ended_ || is_idle(); });
+        } else if (const auto end = idle_since_ + idle_; Clock::now() < end) {
+          changed_state_.wait_until(lock, end, [this] { return ended_; });
+        } else {
+          @autoreleasepool {
+            [set_ endResidency];
+          }
+          resident_ = false;
+        }
+      }
+    }
+  }
+
   id<MTLResidencySet> set_ API_AVAILABLE(macos(15)) = nil;
   std::mutex mutex_;
-  bool changed_ = false;
+  std::condition_variable changed_state_;
+  std::thread watcher_;
+  bool changed_ = false;   // allocations were added since the last commit of the set
+  bool resident_ = false;  // residency is requested
+  bool ended_ = false;
+  uint64_t working_ = 0;  // command buffers
+  Clock::time_point idle_since_;
 #endif
+  const std::chrono::milliseconds idle_;
 };
 
 /// Compiled pipelines that outlive the process: what Metal makes of a kernel's text for this GPU, in a file. The text
@@ -200,8 +252,7 @@ class AppleBuffer final : public Buffer {
   ~AppleBuffer() override {
     @autoreleasepool {
       residency_->remove(buffer_);
-      buffer_ = nil;        // here, and not after the pool
-      residency_->apply();  // the set would keep the memory
+      buffer_ = nil;  // here, and not after the pool
     }
   }
   uint64_t bytes() const override { return bytes_; }
@@ -273,12 +324,14 @@ class AppleCommandBuffer final : public CommandBuffer {
       encoder_.end();
       commands_ = nil;
     }
+    if (working_) residency_->end_work();
   }
 
   Encoder& encoder() override { return encoder_; }
   void commit() override {
     @autoreleasepool {
-      residency_->apply();
+      residency_->begin_work();
+      working_ = true;
       encoder_.end();
       [commands_ commit];
     }
@@ -286,6 +339,7 @@ class AppleCommandBuffer final : public CommandBuffer {
   Result<void> wait() override {
     @autoreleasepool {
       [commands_ waitUntilCompleted];
+      if (std::exchange(working_, false)) residency_->end_work();
       if (commands_.status == MTLCommandBufferStatusCompleted) return {};
       NSError* error = commands_.error;
       return fail(ErrorCode::kInternal, "{}: the command buffer failed (status {}, code {}): {}", label_,
@@ -302,6 +356,7 @@ class AppleCommandBuffer final : public CommandBuffer {
   AppleEncoder encoder_;
   const std::string label_;
   std::shared_ptr<Residency> residency_;
+  bool working_ = false;  // committed, and not waited for yet
 };
 
 std::string name_of(std::string_view kernel, std::span<const Constant> constants) {
@@ -317,8 +372,8 @@ std::string name_of(std::string_view kernel, std::span<const Constant> constants
 
 class AppleDevice final : public Device {
  public:
-  AppleDevice(id<MTLDevice> device, id<MTLCommandQueue> queue)
-      : device_(device), queue_(queue), residency_(std::make_shared<Residency>(device, queue)) {}
+  AppleDevice(id<MTLDevice> device, id<MTLCommandQueue> queue, const SystemDeviceOptions& options)
+      : device_(device), queue_(queue), residency_(std::make_shared<Residency>(device, queue, options.idle)) {}
   ~AppleDevice() override {
     @autoreleasepool {
       libraries_.clear();
@@ -483,7 +538,7 @@ class AppleDevice final : public Device {
 
 }  // namespace
 
-Result<std::shared_ptr<Device>> system_device() {
+Result<std::shared_ptr<Device>> system_device(const SystemDeviceOptions& options) {
   static std::mutex mutex;
   static std::weak_ptr<Device> made;
   std::lock_guard lock(mutex);
@@ -500,7 +555,7 @@ Result<std::shared_ptr<Device>> system_device() {
       return unsupported("{}: the kernels need a GPU of Apple's family 7 (M1) or later", device.name.UTF8String);
     id<MTLCommandQueue> queue = [device newCommandQueue];
     if (!queue) return fail(ErrorCode::kInternal, "{}: Metal gives no command queue", device.name.UTF8String);
-    auto result = std::make_shared<AppleDevice>(device, queue);
+    auto result = std::make_shared<AppleDevice>(device, queue, options);
     made = result;
     return result;
   }
