@@ -19,7 +19,8 @@ extern "C" void on_interrupt(int) {
   if (end_now) ::_exit(kExitInterrupted);
 }
 
-// A page of a mapped file that cannot be read: the file was cut short, or its disk failed. There is no going on, but
+// A page of a mapped file that cannot be read: the file was cut short, or its disk failed. Which file cannot be asked
+// here: a model's, or one that the program itself was loaded from. There is no going on, but
 // the user learns why. Any other SIGBUS is a fault of ours: returning with the default action repeats it and dies of
 // it.
 extern "C" void on_bus_error(int signal, siginfo_t* info, void*) {
@@ -28,7 +29,8 @@ extern "C" void on_bus_error(int signal, siginfo_t* info, void*) {
     return;
   }
   constexpr char kMessage[] =
-      "honeycrisp: the model's file was cut short or cannot be read any more (--no-mmap reads it into memory first)\n";
+      "honeycrisp: a mapped file was cut short or cannot be read any more: the model's (--no-mmap reads it into memory "
+      "first), or one of the program's own\n";
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
   ::_exit(kExitError);
 }
