@@ -82,15 +82,19 @@ uint32_t n_choosable(const program::Program& program, const CompileOptions& opti
 
 /// How one step of the program runs on a backend.
 struct StepPlan {
-  std::string kernel;        // e.g. "project.q4_1.avx2"
-  std::string why_not_fast;  // empty: the fast path
-  uint32_t launches = 0;     // kernel launches on a GPU; passes of the thread pool on a CPU
-  uint32_t barriers = 0;     // launches or passes that what follows waits for
+  std::string kernel;         // e.g. "project.q4_1.avx2"
+  std::string why_not_fast;   // empty: the fast path
+  uint32_t launches = 0;      // kernel launches on a GPU; passes of the thread pool on a CPU
+  uint32_t barriers = 0;      // launches or passes that what follows waits for
+  std::string prompt_kernel;  // where prompts have another; empty: the same
+  /// "mat_vec_1, prompts mat_mul"
+  std::string kernels() const { return prompt_kernel.empty() ? kernel : kernel + ", prompts " + prompt_kernel; }
 };
 struct Plan {
   std::string backend;          // name, device, instruction set
   std::vector<StepPlan> steps;  // parallel to Program::steps
   uint64_t buffer_bytes = 0;    // of activations and scratch for CompileOptions::max_rows; 0: not told
+  uint64_t device_bytes = 0;    // that weights, cache and buffers together should stay below; 0: no such limit is known
 };
 
 /// What a device can do at most, as measured on it: what speeds are held against. 0: not known.
@@ -122,6 +126,10 @@ class Executor {
   /// largest, in order].
   virtual Result<void> step(const Batch& batch, std::span<float> logits, std::span<TopLogits> top) = 0;
   Result<void> step(const Batch& batch, std::span<float> logits) { return step(batch, logits, {}); }
+
+  /// Asked now and then inside the steps to come, where one takes long: true ends the step with kCancelled, which is a
+  /// step that failed. Empty: nobody is asked. Backends whose steps are short may ask nobody.
+  virtual void ask_to_stop(std::function<bool()> should_stop) { (void)should_stop; }
 
   /// Measures the ceilings now, with the threads or the device that compute: memory over about so many bytes of
   /// weights, or a buffer where there are none. Takes some 100 ms. Error: no memory for the buffer, or kUnsupported.

@@ -167,6 +167,13 @@ struct EngineFactory {
                                    .release_source = [file = impl->parts.file](const std::byte* data, uint64_t bytes) {
                                      file.release(data, bytes);
                                    }})));
+    const auto pages = engine::sequence_page_bytes(program.pools, engine::cache_type(options.kv_type), limits);
+    const auto states = engine::sequence_state_bytes(program, limits);
+    if (const backend::Plan& plan = impl->executor->plan(); pages && states)
+      if (const std::string over =
+              engine::over_device(plan, program::resident_bytes(program) + *pages + *states + plan.buffer_bytes);
+          !over.empty())
+        log_warning("{}", over);
     impl->cache.emplace(*impl->executor, program, limits);
     impl->stepper.emplace(
         *impl->executor, *impl->cache,

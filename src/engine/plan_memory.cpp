@@ -80,4 +80,12 @@ Result<KvCache::Limits> plan_cache(const EngineOptions& options, uint32_t contex
   return limits;
 }
 
+std::string over_device(const backend::Plan& plan, uint64_t bytes) {
+  if (plan.device_bytes == 0 || bytes <= plan.device_bytes) return "";
+  return fmt::format(
+      "weights, the cache of one session and activations take {}, and the GPU should not hold more than {} at once: it "
+      "runs, but the system moves memory in and out (lower the context, or take a smaller quantization)",
+      format_bytes(bytes), format_bytes(plan.device_bytes));
+}
+
 }  // namespace honeycrisp::engine

@@ -17,4 +17,8 @@ backend::Activations activations(const EngineOptions& options);
 Result<KvCache::Limits> plan_cache(const EngineOptions& options, uint32_t context, const model::Model& model,
                                    uint64_t machine_bytes);
 
+/// Bytes that a program takes with one full session on the plan's device, held against what that keeps well. Empty if
+/// they fit or no limit is known, else both numbers and what that means: it runs, slowly.
+std::string over_device(const backend::Plan& plan, uint64_t bytes);
+
 }  // namespace honeycrisp::engine

@@ -90,6 +90,19 @@ Result<void> Engine::Impl::take_in(std::span<const Intake> intakes, const std::f
   return computed;
 }
 
+namespace {
+
+/// The executor asks for as long as this lives.
+struct Asking {
+  Asking(backend::Executor& e, const std::function<bool()>& should_stop) : executor(e) {
+    executor.ask_to_stop(should_stop);
+  }
+  ~Asking() { executor.ask_to_stop({}); }
+  backend::Executor& executor;
+};
+
+}  // namespace
+
 Result<void> Engine::Impl::compute(std::span<const Work> works, const std::function<bool()>& should_stop) {
   {
     const std::lock_guard lock(mutex);
@@ -103,6 +116,7 @@ Result<void> Engine::Impl::compute(std::span<const Work> works, const std::funct
       HC_TRY(stepper->step(works));
       continue;
     }
+    const Asking asking(*executor, should_stop);
     const Stopwatch taken;
     HC_TRY(stepper->step(works, pace.rows(stepper->chunk())));
     pace.measured(stepper->last_rows(), taken.seconds());

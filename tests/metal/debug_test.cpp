@@ -194,9 +194,25 @@ TEST(MetalDebug, times_of_each_op_are_told_at_the_end_and_change_nothing) {
   EXPECT_TRUE(told.starts_with("3 steps, ")) << told;
   size_t at = 0;
   for (size_t i = 0; i < steps.size(); ++i) {  // in the program's order
-    at = told.find(fmt::format("{:24} {}\n", t.program.steps[i].label, steps[i].kernel), at);
+    at = told.find(fmt::format("{:24} {}\n", t.program.steps[i].label, steps[i].kernels()), at);
     ASSERT_NE(at, std::string::npos) << t.program.steps[i].label << "\n" << told;
   }
+}
+
+TEST(MetalDebug, a_checking_device_says_at_the_end_how_much_it_checked) {
+  const TinyProgram t = chain();
+  std::string told;
+  set_log_handler([&](LogLevel, const std::string& message) { told += message + "\n"; });
+  uint32_t launches = 0;
+  {
+    auto executor = make_executor(soft_device({.check = true}).value(), t.program, {.max_rows = 1});
+    ASSERT_TRUE(executor.has_value()) << executor.error().message;
+    for (const backend::StepPlan& step : (*executor)->plan().steps) launches += step.launches;
+    ASSERT_TRUE(step_once(**executor, t.program));
+    EXPECT_EQ(told, "");
+  }
+  set_log_handler({});
+  EXPECT_EQ(told, fmt::format("the checking Metal device ran {} dispatches: no report\n", launches));
 }
 
 TEST(MetalDebugSwitches, what_is_neither_on_nor_off_is_told) {

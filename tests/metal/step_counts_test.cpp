@@ -2,6 +2,7 @@
 // The table is exact, so that nothing creeps up (docs/metal.md holds the same). And that a warm executor asks the
 // device for no memory.
 #include "backend/metal/executor.h"
+#include "backend/metal/kernels/project_args.h"
 #include "backend/metal/plan_device.h"
 #include "backend/metal/soft_device.h"
 #include "geometries.h"
@@ -102,7 +103,7 @@ uint64_t needed_bytes(const program::Program& program) {
 }
 
 /// Bytes of the weights that the dispatches of a step of one row were given. What a dispatch leaves unused is bound to
-/// a view that it has anyway.
+/// a float of its input.
 uint64_t given_bytes(const Trace& trace, const program::Program& program) {
   const program::MixExperts* mix = nullptr;
   uint64_t embedding_row = 0;
@@ -167,6 +168,12 @@ TEST_P(MetalStepCounts, are_those_of_the_table) {
   EXPECT_EQ(launches, expected.launches);
   EXPECT_EQ(barriers, expected.barriers);
   EXPECT_EQ(dearest, expected.layer_launches);
+  // Metal wants an offset that suits the argument's type; weights alone are bytes.
+  for (const Trace::Dispatch& d : device->trace.dispatches)
+    for (const auto& [index, view] : d.views)
+      if (index >= kBufferIn || !device->trace.wrapped.contains(view.buffer)) {
+        EXPECT_EQ(view.offset % sizeof(float), 0u) << d.kernel << ", binding " << index;
+      }
   EXPECT_EQ(bytes, needed_bytes(program)) << "a weight is read twice, or one that need not be";
   EXPECT_EQ(bytes, expected.weight_bytes);
 }
@@ -177,6 +184,36 @@ INSTANTIATE_TEST_SUITE_P(All, MetalStepCounts, ::testing::ValuesIn(kGeometries),
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
   return name;
 });
+
+// Between two command buffers of a step somebody may say stop; the pages are then as good as never written.
+TEST(MetalStop, ends_a_step_between_two_command_buffers) {
+  const auto file = gguf::File::open(test_support::golden_path("llama", ".gguf"));
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  const auto model = model::load(*file);
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  const program::Program& program = model->program;
+  const auto device = std::make_shared<TracedDevice>(soft_device({}).value());
+  const std::vector<int32_t> tokens = honeycrisp::testing::some_tokens(20, program.vocabulary);
+  auto executor = make_executor(device, program, {.max_rows = 20, .max_positions = 64});
+  ASSERT_TRUE(executor.has_value()) << executor.error().message;
+  const auto whole = honeycrisp::testing::all_logits(**executor, program, tokens, 20, Role::kPrompt);
+
+  device->work = 1;  // each op that multiplies is a command buffer
+  uint32_t asked = 0;
+  (*executor)->ask_to_stop([&] { return ++asked == 3; });
+  const PageId page = 0;
+  SequencePages sequence;
+  sequence.tables.assign(program.pools.size(), std::span(&page, 1));
+  std::vector<Row> rows;
+  for (uint32_t i = 0; i < tokens.size(); ++i) rows.push_back({.token = tokens[i], .position = i});
+  const auto stopped = (*executor)->step({rows, {&sequence, 1}}, {});
+  ASSERT_FALSE(stopped.has_value());
+  EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(asked, 3u);
+  EXPECT_EQ(honeycrisp::testing::all_logits(**executor, program, tokens, 20, Role::kPrompt), whole);
+  EXPECT_GT(asked, 10u);
+  (*executor)->ask_to_stop({});
+}
 
 class MetalMemory : public ::testing::TestWithParam<const char*> {};
 

@@ -39,10 +39,12 @@ class TracedDevice final : public Device {
  public:
   explicit TracedDevice(std::shared_ptr<Device> inner) : inner_(std::move(inner)) {}
   Trace trace;
+  uint64_t work = UINT64_MAX;  // most_work()
 
   std::string describe() const override { return inner_->describe(); }
   uint64_t most_buffer_bytes() const override { return inner_->most_buffer_bytes(); }
   uint64_t recommended_memory_bytes() const override { return inner_->recommended_memory_bytes(); }
+  uint64_t most_work() const override { return work; }
   Result<std::shared_ptr<Buffer>> allocate(uint64_t bytes, std::string label) override {
     ++trace.allocations;
     return inner_->allocate(bytes, std::move(label));

@@ -200,14 +200,15 @@ class Bench {
       const std::vector<Token> tokens = make_tokens(options_.prompt);
       HC_TRY(profile(times, [&] { return sessions[0].append(tokens); }));
     }
-    report_ops(test, times, chunks(), [&](const program::Step& step) { return prefill_work(step); });
+    report_ops(test, times, backend::Role::kPrompt, chunks(),
+               [&](const program::Step& step) { return prefill_work(step); });
     return {};
   }
   Result<void> profile_decode(BenchTest& test) {
     StepTimes times;
     HC_ASSIGN(std::vector<Session> sessions, make_sessions(options_.sequences));
     for (uint32_t i = 0; i < options_.generate; ++i) HC_TRY(profile(times, [&] { return generate_one(sessions); }));
-    report_ops(test, times, 1, [&](const program::Step& step) { return decode_work(step); });
+    report_ops(test, times, backend::Role::kGenerated, 1, [&](const program::Step& step) { return decode_work(step); });
     return {};
   }
 
@@ -230,14 +231,18 @@ class Bench {
   }
   // `per_body`: computed steps in what was timed.
   template <class WorkOf>
-  void report_ops(BenchTest& test, const StepTimes& times, uint32_t per_body, WorkOf work_of) const {
+  void report_ops(BenchTest& test, const StepTimes& times, backend::Role role, uint32_t per_body,
+                  WorkOf work_of) const {
     std::map<std::pair<std::string, std::string>, OpTime> groups;
     for (size_t i = 0; i < times.size(); ++i) {
       const program::Step& step = program().steps[i];
       const std::string op = describe_step(step);
-      OpTime& group = groups[{op, internals_.plan.steps[i].kernel}];
+      const backend::StepPlan& plan = internals_.plan.steps[i];
+      const bool other = role == backend::Role::kPrompt && !plan.prompt_kernel.empty();
+      const std::string& kernel = other ? plan.prompt_kernel : plan.kernel;
+      OpTime& group = groups[{op, kernel}];
       group.op = op;
-      group.kernel = internals_.plan.steps[i].kernel;
+      group.kernel = kernel;
       ++group.steps;
       group.seconds += times[i].median() / per_body;
       group.weight_bytes += program::weight_bytes(program(), step.op);

@@ -66,6 +66,7 @@ json::value program_json(const InspectReport& report) {
         {"layer", step.layer ? json::value(*step.layer) : json::value(nullptr)},
         {"computes", program::describe(program, step.op)},
         {"kernel", plan.kernel},
+        {"prompt_kernel", plan.prompt_kernel.empty() ? json::value(nullptr) : json::value(plan.prompt_kernel)},
         {"why_not_fast", plan.why_not_fast.empty() ? json::value(nullptr) : json::value(plan.why_not_fast)},
         {"launches", plan.launches},
         {"barriers", plan.barriers},

@@ -127,6 +127,7 @@ Result<InspectReport> inspect_file(const std::string& path, const InspectOptions
   if (choice->plan.buffer_bytes != 0) report.memory.activations = choice->plan.buffer_bytes;
   report.plan = std::move(choice->plan);
   report.no_room = no_room(*report.model, *choice->backend, compile, engine);
+  if (report.no_room.empty()) report.no_room = engine::over_device(*report.plan, report.memory.total());
   return report;
 }
 

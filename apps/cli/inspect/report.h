@@ -64,7 +64,7 @@ struct InspectReport {
   std::optional<backend::Plan> plan;
   std::string program_error;  // why there is no model, or no plan
   std::string passed_over;    // which better backends cannot run it, and why
-  std::string no_room;        // why this machine's memory does not hold it
+  std::string no_room;        // why this machine's memory does not hold it, or its GPU's not well
   MemoryNeed memory;          // all but weights 0 without a model
   TokenCost token;            // of `model`
   ProgramCost cost;           // of `plan`

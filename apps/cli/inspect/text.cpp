@@ -121,7 +121,7 @@ void add_program(std::string& out, const InspectReport& report) {
     const program::Step& step = program.steps[i];
     const backend::StepPlan& plan = report.plan->steps[i];
     fmt::format_to(std::back_inserter(out), "  {:<19} {:<11} {:<24} {:>9}  {}\n",
-                   escape_for_display(step.label, kValueBytes), program::op_name(step.op), plan.kernel,
+                   escape_for_display(step.label, kValueBytes), program::op_name(step.op), plan.kernels(),
                    human_bytes(program::weight_bytes(program, step.op)), program::describe(program, step.op));
     if (!plan.why_not_fast.empty())
       fmt::format_to(std::back_inserter(out), "  {:<19} not the fast path: {}\n", "", plan.why_not_fast);

@@ -47,7 +47,7 @@ std::vector<std::string> times_table(const program::Program& program, const Plan
   for (size_t i = 0; i < seconds.size(); ++i)
     table.push_back(fmt::format("{:10.3f} ms {:5.1f}%  {:24} {}", 1e3 * seconds[i] / double(n_steps),
                                 total > 0 ? 100 * seconds[i] / total : 0.0, program.steps[i].label,
-                                plan.steps[i].kernel));
+                                plan.steps[i].kernels()));
   return table;
 }
 

@@ -94,6 +94,10 @@ class Device {
   virtual std::string describe() const = 0;               // one line, for people
   virtual uint64_t most_buffer_bytes() const = 0;         // of one buffer
   virtual uint64_t recommended_memory_bytes() const = 0;  // that all buffers together should stay below; 0: not known
+  /// Multiply-adds of a command buffer, after which a step goes on in another: the system ends those that keep a GPU
+  /// from drawing for seconds, and between two of them a step can be stopped. A small GPU does so many in about a
+  /// second; a few generated rows never reach it.
+  virtual uint64_t most_work() const { return uint64_t{1} << 40; }
   virtual Result<std::shared_ptr<Buffer>> allocate(uint64_t bytes, std::string label) = 0;
   /// The caller's pages, without a copy; page-aligned. `release` is called when nothing uses them any more.
   virtual Result<std::shared_ptr<Buffer>> wrap(std::byte* memory, uint64_t bytes, std::function<void()> release,

@@ -11,6 +11,7 @@
 #include "base/stopwatch.h"
 
 #include <algorithm>
+#include <array>
 
 namespace honeycrisp::backend::metal {
 namespace {
@@ -35,10 +36,6 @@ bool has_state(const program::Op& op) {
 bool takes_pending(const program::Op& op) {
   return std::holds_alternative<program::Project>(op) || std::holds_alternative<program::Logits>(op);
 }
-
-/// Multiply-adds after which a step goes on in another command buffer: the system ends those that keep a GPU from
-/// drawing for seconds. A small GPU does so many in about one; a few generated rows never reach it.
-constexpr uint64_t kMostWork = uint64_t{1} << 40;
 
 /// Of the op's matrices and of attention, roughly.
 uint64_t multiply_adds(const program::Program& program, const program::Op& op, const PartRows& rows) {
@@ -83,6 +80,9 @@ class Submission {
   std::unique_ptr<CommandBuffer> commands_;
   std::optional<StepEncoder> encoder_;
 };
+
+/// Of a prompt in a dry run: the fewest that are computed as prompts are.
+constexpr uint32_t kDryRows = 2;
 
 class MetalExecutor final : public Executor {
  public:
@@ -132,6 +132,7 @@ class MetalExecutor final : public Executor {
 
   Result<void> step(const Batch& batch, std::span<float> logits, std::span<TopLogits> top) override;
 
+  void ask_to_stop(std::function<bool()> should_stop) override { should_stop_ = std::move(should_stop); }
   Result<void> profile(double* seconds) override {
     seconds_ = seconds;
     return {};
@@ -141,8 +142,8 @@ class MetalExecutor final : public Executor {
     return memory_->memory_bytes() + inputs_.memory_bytes() + results_.memory_bytes();
   }
 
-  /// Encodes one generated row and says for each op what it was.
-  Result<std::vector<StepPlan>> dry_run();
+  /// Encodes one generated row, or two of a prompt, and says for each op what it was.
+  Result<std::vector<StepPlan>> dry_run(Role role);
 
  private:
   Result<void> run_op(size_t index, const Batch& part, const PartRows& rows, Submission& submission);
@@ -172,6 +173,7 @@ class MetalExecutor final : public Executor {
   reference::KvStore reference_kv_;
   reference::StateStore reference_states_;
   double* seconds_ = nullptr;  // [steps], while profiling
+  std::function<bool()> should_stop_;
   // For people who debug, as DebugSwitches say.
   std::vector<double> times_;  // [steps], or empty
   uint64_t n_timed_steps_ = 0;
@@ -253,13 +255,15 @@ Result<void> MetalExecutor::step(const Batch& batch, std::span<float> logits, st
   HC_ASSIGN(const auto parts, inputs_.take_in(batch, program_.vocabulary, results_.logits()));
   for (const StepInputs::Part& part : parts) HC_TRY(memory_->reserve_positions(part.rows.n_positions));
   Submission submission(*device_);
+  const uint64_t most_work = device_->most_work();
   for (const StepInputs::Part& part : parts) {
     uint64_t work = 0;
     for (size_t i = 0; i < program_.steps.size(); ++i) {
       HC_TRY(run_op(i, part.batch, part.rows, submission));
       work += multiply_adds(program_, program_.steps[i].op, part.rows);
-      if (work < kMostWork) continue;
+      if (work < most_work) continue;
       HC_TRY(submission.run());
+      if (should_stop_ && should_stop_()) return fail(ErrorCode::kCancelled, "stopped inside a step");
       work = 0;
     }
     HC_TRY(flush(part.rows, submission));
@@ -276,15 +280,18 @@ Result<void> MetalExecutor::step(const Batch& batch, std::span<float> logits, st
   return {};
 }
 
-Result<std::vector<StepPlan>> MetalExecutor::dry_run() {
+Result<std::vector<StepPlan>> MetalExecutor::dry_run(Role role) {
+  memory_->pool().take_all_back();
   for (uint32_t pool = 0; pool < program_.pools.size(); ++pool) HC_TRY(reserve_pages(pool, 1));
   HC_TRY(reserve_states(1));
   constexpr PageId kPage = 0;
   SequencePages pages;
   pages.tables.assign(program_.pools.size(), std::span(&kPage, 1));
   pages.state = 0;
-  const Row row{.token = 0, .position = 0, .sequence = 0, .wants_logits = true, .role = Role::kGenerated};
-  const Batch batch{std::span(&row, 1), std::span(&pages, 1)};
+  std::array<Row, kDryRows> rows;
+  for (uint32_t i = 0; i < kDryRows; ++i)
+    rows[i] = {.token = 0, .position = i, .sequence = 0, .wants_logits = i == 0, .role = role};
+  const Batch batch{std::span(rows).first(role == Role::kPrompt ? kDryRows : 1), std::span(&pages, 1)};
   HC_TRY(results_.reserve({.n_all = 1}));
   HC_ASSIGN(const auto parts, inputs_.take_in(batch, program_.vocabulary, results_.logits()));
   HC_ASSIGN(auto commands, device_->command_buffer("plan"));
@@ -329,15 +336,19 @@ Result<void> check_program(const program::Program& program, const CompileOptions
   return {};
 }
 
-Result<Plan> make_plan(const program::Program& program, const CompileOptions& options, std::string backend) {
+Result<Plan> make_plan(const program::Program& program, const CompileOptions& options, std::string backend,
+                       uint64_t device_bytes) {
   HC_TRY(check_program(program, options));
-  CompileOptions one = options;
-  one.max_rows = 1;
-  one.progress = nullptr;
-  MetalExecutor executor(std::make_shared<PlanDevice>(), program, one);
+  CompileOptions few = options;
+  few.max_rows = kDryRows;
+  few.progress = nullptr;
+  MetalExecutor executor(std::make_shared<PlanDevice>(), program, few);
   HC_TRY(executor.set_up({}));
-  Plan plan{.backend = std::move(backend)};
-  HC_ASSIGN(plan.steps, executor.dry_run());
+  Plan plan{.backend = std::move(backend), .device_bytes = device_bytes};
+  HC_ASSIGN(plan.steps, executor.dry_run(Role::kGenerated));
+  HC_ASSIGN(const std::vector<StepPlan> prompts, executor.dry_run(Role::kPrompt));
+  for (size_t i = 0; i < prompts.size(); ++i)
+    if (prompts[i].kernel != plan.steps[i].kernel) plan.steps[i].prompt_kernel = prompts[i].kernel;
   for (const program::Buffer& b : program.buffers)
     plan.buffer_bytes += uint64_t{options.max_rows} * b.width * sizeof(float);
   return plan;
@@ -345,7 +356,7 @@ Result<Plan> make_plan(const program::Program& program, const CompileOptions& op
 
 Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<Device> device, const program::Program& program,
                                                 const CompileOptions& options, DebugSwitches debug) {
-  HC_ASSIGN(Plan plan, make_plan(program, options, device->describe()));
+  HC_ASSIGN(Plan plan, make_plan(program, options, device->describe(), device->recommended_memory_bytes()));
   auto executor = std::make_unique<MetalExecutor>(std::move(device), program, options, debug);
   HC_TRY(executor->set_up(std::move(plan)));
   return executor;

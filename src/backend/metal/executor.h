@@ -13,8 +13,10 @@ namespace honeycrisp::backend::metal {
 /// Error: what no Metal device can run of the program. An op without state that has no kernel goes to `reference`.
 Result<void> check_program(const program::Program& program, const CompileOptions& options);
 
-/// What would run, as found by encoding one generated row without a device.
-Result<Plan> make_plan(const program::Program& program, const CompileOptions& options, std::string backend);
+/// What would run, as found by encoding one generated row, and two of a prompt, without a device. `device_bytes` as in
+/// Plan.
+Result<Plan> make_plan(const program::Program& program, const CompileOptions& options, std::string backend,
+                       uint64_t device_bytes);
 
 Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<Device> device, const program::Program& program,
                                                 const CompileOptions& options, DebugSwitches debug = {});

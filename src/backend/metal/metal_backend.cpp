@@ -21,7 +21,7 @@ class MetalBackend final : public Backend {
   }
   Result<Plan> plan(const program::Program& program, const CompileOptions& options) const override {
     HC_ASSIGN(const auto device, system_device());
-    return make_plan(program, options, "metal: " + device->describe());
+    return make_plan(program, options, "metal: " + device->describe(), device->recommended_memory_bytes());
   }
   Result<std::unique_ptr<Executor>> compile(const program::Program& program,
                                             const CompileOptions& options) const override {
@@ -50,7 +50,7 @@ class MetalSoftBackend final : public Backend {
   Result<void> available() const override { return soft_device_available(); }
   Result<Plan> plan(const program::Program& program, const CompileOptions& options) const override {
     HC_TRY(available());
-    return make_plan(program, options, describe());
+    return make_plan(program, options, describe(), 0);
   }
   Result<std::unique_ptr<Executor>> compile(const program::Program& program,
                                             const CompileOptions& options) const override {

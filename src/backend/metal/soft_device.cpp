@@ -1,7 +1,9 @@
 #include "backend/metal/soft_device.h"
 
 #include "backend/metal/soft/device.h"
+#include "base/log.h"
 
+#include <atomic>
 #include <filesystem>
 
 namespace honeycrisp::backend::metal {
@@ -35,7 +37,8 @@ class SoftPipeline final : public Pipeline {
 
 class SoftEncoder final : public Encoder {
  public:
-  explicit SoftEncoder(std::shared_ptr<soft::Encoder> encoder) : encoder_(std::move(encoder)) {}
+  SoftEncoder(std::shared_ptr<soft::Encoder> encoder, std::atomic<uint64_t>& dispatches)
+      : encoder_(std::move(encoder)), dispatches_(dispatches) {}
   void set_pipeline(const Pipeline& pipeline) override {
     encoder_->set_pipeline(static_cast<const SoftPipeline&>(pipeline).get());
   }
@@ -49,6 +52,7 @@ class SoftEncoder final : public Encoder {
     encoder_->set_threadgroup_memory(bytes, index);
   }
   void dispatch(Size threadgroups, Size threads) override {
+    ++dispatches_;
     encoder_->dispatch_threadgroups({threadgroups.x, threadgroups.y, threadgroups.z},
                                     {threads.x, threads.y, threads.z});
   }
@@ -57,16 +61,17 @@ class SoftEncoder final : public Encoder {
 
  private:
   std::shared_ptr<soft::Encoder> encoder_;
+  std::atomic<uint64_t>& dispatches_;  // of the device
 };
 
 class SoftCommandBuffer final : public CommandBuffer {
  public:
-  SoftCommandBuffer(soft::Device& device, std::string label, bool tells_reports)
+  SoftCommandBuffer(soft::Device& device, std::atomic<uint64_t>& dispatches, std::string label, bool tells_reports)
       : device_(device),
         label_(std::move(label)),
         tells_reports_(tells_reports),
         commands_(device.new_command_buffer()),
-        encoder_(commands_->new_encoder(soft::DispatchType::kConcurrent)) {}
+        encoder_(commands_->new_encoder(soft::DispatchType::kConcurrent), dispatches) {}
 
   Encoder& encoder() override { return encoder_; }
   void commit() override {
@@ -102,12 +107,19 @@ class SoftDevice final : public Device {
   /// Without libraries: that of the backend, when a kernel is first asked for.
   SoftDevice(std::shared_ptr<soft::Device> device, SoftLibraries libraries, bool tells_reports)
       : device_(std::move(device)), libraries_(std::move(libraries)), tells_reports_(tells_reports) {}
+  ~SoftDevice() override {
+    if (!device_->options().check || !tells_reports_ || dispatches_ == 0) return;
+    const uint64_t faults = device_->faults_met();
+    log_warning("the checking Metal device ran {} dispatches: {}", dispatches_.load(),
+                faults == 0 ? "no report" : fmt::format("{} faults", faults));
+  }
 
   std::string describe() const override {
     return device_->options().check ? "software Metal device, checking" : "software Metal device";
   }
   uint64_t most_buffer_bytes() const override { return uint64_t{1} << 40; }
   uint64_t recommended_memory_bytes() const override { return 0; }
+  uint64_t most_work() const override { return uint64_t{1} << 29; }
 
   Result<std::shared_ptr<Buffer>> allocate(uint64_t bytes, std::string label) override {
     HC_ASSIGN(auto buffer, device_->new_buffer(bytes));
@@ -139,13 +151,14 @@ class SoftDevice final : public Device {
     return std::make_shared<SoftPipeline>(std::move(*made), std::string(kernel));
   }
   Result<std::unique_ptr<CommandBuffer>> command_buffer(std::string label) override {
-    return std::make_unique<SoftCommandBuffer>(*device_, std::move(label), tells_reports_);
+    return std::make_unique<SoftCommandBuffer>(*device_, dispatches_, std::move(label), tells_reports_);
   }
 
  private:
   std::shared_ptr<soft::Device> device_;
   SoftLibraries libraries_;
   bool tells_reports_;
+  std::atomic<uint64_t> dispatches_{0};
 };
 
 }  // namespace
