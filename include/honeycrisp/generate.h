@@ -23,6 +23,8 @@ struct GenerateOptions {
 
   /// Called with each piece of text as it becomes certain: valid UTF-8, never part of a stop string. False cancels.
   std::function<bool(std::string_view piece)> on_text;
+  /// Told about four times a second, while the prompt is computed, how many of its tokens are.
+  std::function<void(uint32_t computed, uint32_t total)> on_prompt;
   /// Asked before each chunk of the prompt and before each token. True cancels.
   std::function<bool()> should_stop;
 };

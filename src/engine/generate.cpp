@@ -138,7 +138,13 @@ Result<Generation> generate(const Engine& engine, Session& session, std::span<co
   result.prompt_tokens = uint32_t(prompt.size());
   const Stopwatch prefill;
   HC_ASSIGN(const Missing missing, keep_common(session, prompt, sampler.n_needed()));
-  const Result<void> computed = session.append(missing.tokens, options.should_stop, sampler.n_needed());
+  std::function<bool()> watch = options.should_stop;
+  if (options.on_prompt)
+    watch = [&] {
+      options.on_prompt(session.computed(), session.position());
+      return options.should_stop && options.should_stop();
+    };
+  const Result<void> computed = session.append(missing.tokens, watch, sampler.n_needed());
   result.prefill_seconds = prefill.seconds();
   result.reused_tokens = missing.reused;
   result.prefilled_tokens = session.computed() - std::min(session.computed(), missing.reused);

@@ -178,6 +178,18 @@ TEST(Generate, a_cancelled_prompt_counts_only_what_was_computed) {
   EXPECT_EQ(second.prefilled_tokens, 14u);
 }
 
+TEST(Generate, a_long_prompt_tells_how_far_it_is) {
+  ToyEngine toy;  // chunks of 8
+  Session session = toy->new_session().value();
+  std::vector<std::pair<uint32_t, uint32_t>> told;
+  const auto tell = [&](uint32_t computed, uint32_t total) { told.emplace_back(computed, total); };
+  const std::vector<Token> prompt(30, kA);
+  const Generation all = generate(*toy, session, prompt, kGreedy, {.max_tokens = 1, .on_prompt = tell}).value();
+  EXPECT_EQ(told, (std::vector<std::pair<uint32_t, uint32_t>>{{0, 30}, {8, 30}, {16, 30}, {24, 30}}));
+  Session other = toy->new_session().value();
+  EXPECT_EQ(generate(*toy, other, prompt, kGreedy, {.max_tokens = 1}).value().tokens, all.tokens);
+}
+
 TEST(Generate, what_a_recurrent_model_computes_again_is_not_reused) {
   ToyEngine toy({.context = 256, .chunk = 64}, kToyTokens, {}, true, 1);
   Session session = toy->new_session().value();

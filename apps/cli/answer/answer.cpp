@@ -2,9 +2,11 @@
 
 #include "cli/term/interrupt.h"
 #include "cli/term/messages.h"
+#include "cli/term/progress.h"
 #include "engine/internals.h"
 
 #include <fmt/format.h>
+#include <optional>
 
 namespace honeycrisp::cli {
 
@@ -16,11 +18,16 @@ Result<Generation> stream_answer(const Engine& engine, Session& session, std::sp
   generate_options.stop = options.stops;
   generate_options.ignore_eos = options.ignore_eos;
   generate_options.should_stop = [] { return interrupt_requested(); };
+  std::optional<ProgressBar> bar;  // of a prompt that takes long
+  bar.emplace("prompt", ProgressBar::Rate::kNone, std::chrono::milliseconds(1000));
+  generate_options.on_prompt = [&](uint32_t done, uint32_t total) { bar->update(done, total); };
   generate_options.on_text = [&](std::string_view piece) {
+    bar.reset();
     written = out.write_untrusted(piece);
     return written.has_value();
   };
   Result<Generation> generation = generate(engine, session, prompt, sampling, generate_options);
+  bar.reset();
   if (!written) return tl::unexpected<Error>(written.error());
   if (out.terminal() && generation && !generation->text.empty() && !generation->text.ends_with('\n'))
     HC_TRY(out.write("\n"));
