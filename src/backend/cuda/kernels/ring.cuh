@@ -76,11 +76,13 @@ struct Ring {
       if (n_tiles == 0) break;
       const uint32_t first = __shfl_sync(~0u, mine.bytes[0], from), second = __shfl_sync(~0u, mine.bytes[1], from);
       const uint32_t size = first + second, ends_op = __shfl_sync(~0u, mine.ends_op, from);
+      bool wraps;  // also with nothing left to skip, after a stage that ended where the ring does
       uint32_t skipped;
 #pragma unroll 1
       for (;;) {
         if (used == 0) put = 0;
-        skipped = put + size > bytes ? bytes - put : 0;
+        wraps = put + size > bytes;
+        skipped = wraps ? bytes - put : 0;
         if (used + skipped + size <= bytes && issued - retired < kRingSlots) break;
         const uint32_t slot = retired % kRingSlots;
         await_barrier(&s.empty[slot], retired / kRingSlots);
@@ -93,7 +95,7 @@ struct Ring {
         ++retired;
         __syncwarp();
       }
-      if (skipped != 0) put = 0;
+      if (wraps) put = 0;
       const uint32_t slot = issued % kRingSlots;
       if (lane == from) {
         s.place[slot] = {put, n_tiles};
