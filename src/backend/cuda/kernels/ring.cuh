@@ -7,6 +7,7 @@
 // while vectors are exchanged.
 #pragma once
 
+#include "backend/cuda/kernels/ring_room.cuh"
 #include "backend/cuda/persistent_args.h"
 
 #include <cuda_runtime.h>
@@ -64,7 +65,8 @@ struct Ring {
   __device__ __forceinline__ void fetch_all(const StepStage* stages) const {
     RingState& s = state;
     const int lane = threadIdx.x % 32;
-    uint32_t put = 0, used = 0, retired = 0, ended = 0;
+    RingRoom room{bytes};
+    uint32_t retired = 0, ended = 0;
     StepStage mine = stages[lane];  // of the next 32, the lane's
 #pragma unroll 1
     for (uint32_t issued = 0;; ++issued) {
@@ -76,38 +78,30 @@ struct Ring {
       if (n_tiles == 0) break;
       const uint32_t first = __shfl_sync(~0u, mine.bytes[0], from), second = __shfl_sync(~0u, mine.bytes[1], from);
       const uint32_t size = first + second, ends_op = __shfl_sync(~0u, mine.ends_op, from);
-      bool wraps;  // also with nothing left to skip, after a stage that ended where the ring does
-      uint32_t skipped;
+      uint32_t begin_at, taken;
 #pragma unroll 1
-      for (;;) {
-        if (used == 0) put = 0;
-        wraps = put + size > bytes;
-        skipped = wraps ? bytes - put : 0;
-        if (used + skipped + size <= bytes && issued - retired < kRingSlots) break;
+      while (issued - retired == kRingSlots || !room.place(size, begin_at, taken)) {
         const uint32_t slot = retired % kRingSlots;
         await_barrier(&s.empty[slot], retired / kRingSlots);
-        const uint32_t taken = s.taken[slot];
-        if ((taken & kEndsOp) != 0) {
+        const uint32_t oldest = s.taken[slot];
+        if ((oldest & kEndsOp) != 0) {
           ++ended;
           while (*static_cast<const volatile uint32_t*>(&s.opened) <= ended) __nanosleep(20);
         }
-        used -= taken & ~kEndsOp;
+        room.give_back(oldest & ~kEndsOp);
         ++retired;
         __syncwarp();
       }
-      if (wraps) put = 0;
       const uint32_t slot = issued % kRingSlots;
       if (lane == from) {
-        s.place[slot] = {put, n_tiles};
-        s.taken[slot] = (skipped + size) | (ends_op != 0 ? kEndsOp : 0);
-        const uint32_t barrier = shared_address(&s.full[slot]), to = shared_address(memory) + put;
+        s.place[slot] = {begin_at, n_tiles};
+        s.taken[slot] = taken | (ends_op != 0 ? kEndsOp : 0);
+        const uint32_t barrier = shared_address(&s.full[slot]), to = shared_address(memory) + begin_at;
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(size) : "memory");
         copy(to, mine.from[0], first, barrier);
         if (second != 0) copy(to + first, mine.from[1], second, barrier);
       }
       __syncwarp();
-      used += skipped + size;
-      put += size;
     }
   }
 
