@@ -313,6 +313,7 @@ void share_fragments(PersistentPlan& plan) {
       return op.kind == StepOpKind::kProject && op.in == maker.out[0] && op.cols == rows;
     });
     if (reader == ops.end()) continue;
+    if (attends && reader->norm.weight != nullptr) continue;  // it publishes values as they are
     maker.fragments_out = reader->fragments_in = plan.plane;
     maker.fragments_norm = reader->norm.weight;
     plan.plane += round_up(fragment_words(rows), kPlaceAlignment);
