@@ -33,12 +33,12 @@ Result<std::pair<uint64_t, double>> repeat(Launch launch, Stream stream) {
 Result<Ceilings> measure_ceilings(const Memory& memory, uint64_t bytes, const DeviceInfo& device, Stream stream) {
   int cache = 0;
   HC_TRY(check_cuda(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, 0), "asking for the cache's size"));
-  const uint64_t least = std::max(kTimesOfCache * uint64_t(cache), kReadUnit);
+  const uint64_t least = std::max(kTimesOfCache * uint64_t(cache) / kReadUnit, uint64_t{1}) * kReadUnit;
   const uint8_t* from = memory.as();
   uint64_t n = std::min(std::max(bytes, least), memory.bytes()) / kReadUnit * kReadUnit;
   Memory buffer;
   if (n < least) {
-    n = least / kReadUnit * kReadUnit;
+    n = least;
     HC_ASSIGN(buffer, Memory::allocate(n, "a buffer to measure the memory with"));
     HC_TRY(check_cuda(cudaMemsetAsync(buffer.as(), 1, n, stream), "filling a buffer"));
     from = buffer.as();
