@@ -92,8 +92,11 @@ class Session {
   Result<void> append(std::span<const Token> tokens, const std::function<bool()>& should_stop = {}, uint32_t n_top = 0);
   /// The same, and the logits of every given token: out is [tokens][vocabulary].
   Result<void> append_all_logits(std::span<const Token> tokens, std::span<float> out);
-  /// Computes one generated token. The same bits as append() on this backend unless info says otherwise.
-  Result<void> decode(Token token, uint32_t n_top = 0);
+  /// Computes one generated token. The same bits as append() on this backend unless info says otherwise. `ahead`, if
+  /// n_top is not 0: so many calls like this one will follow, each with the token of the largest logit, unless the
+  /// caller changes its mind. Some GPUs then go on with those tokens meanwhile, as long as no other session computes;
+  /// what was computed in vain is no part of the session, and no result depends on it.
+  Result<void> decode(Token token, uint32_t n_top = 0, uint32_t ahead = 0);
 
   std::span<const float> logits() const;  // [vocabulary] of the last computed token; empty before the first
   const TopLogits& top_logits() const;    // of the last computed token, if they were asked for instead; else n = 0

@@ -48,6 +48,12 @@ uint32_t n_choosable(const program::Program& program, const CompileOptions& opti
   return options.n_choosable == 0 ? program.vocabulary : std::min(options.n_choosable, program.vocabulary);
 }
 
+Result<void> Executor::issue(const Batch&, bool) {
+  return unsupported("{}: it has no steps in flight", plan().backend);
+}
+
+Result<TopLogits> Executor::collect() { return unsupported("{}: it has no steps in flight", plan().backend); }
+
 Result<Ceilings> Executor::measure_ceilings(uint64_t) {
   return unsupported("{}: it cannot measure what the device can do at most", plan().backend);
 }

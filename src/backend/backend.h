@@ -127,6 +127,20 @@ class Executor {
   virtual Result<void> step(const Batch& batch, std::span<float> logits, std::span<TopLogits> top) = 0;
   Result<void> step(const Batch& batch, std::span<float> logits) { return step(batch, logits, {}); }
 
+  // Steps in flight: of one generated row of one sequence, issued without waiting for them, one position after another,
+  // and collected in the same order. While any is in flight, only these, reserve_pages() and what tells sizes are
+  // called.
+
+  /// Most steps that may be issued and not yet collected; 0: this executor does not offer it.
+  virtual uint32_t most_in_flight() const { return 0; }
+  /// Issues a step of one row that wants its n_top largest logits, n_top > 0. `follows`: the row's token is the first
+  /// of the largest logits of the step issued before, whatever Row::token says; so it is of all but the first step in
+  /// flight. Error: this step was not issued; those in flight still are.
+  virtual Result<void> issue(const Batch& batch, bool follows);
+  /// Waits for the oldest step in flight and returns its largest logits. Error: what went wrong in it or since; no step
+  /// is in flight any longer, and what those that were would have written is undefined.
+  virtual Result<TopLogits> collect();
+
   /// Asked now and then inside the steps to come, where one takes long: true ends the step with kCancelled, which is a
   /// step that failed. Empty: nobody is asked. Backends whose steps are short may ask nobody.
   virtual void ask_to_stop(std::function<bool()> should_stop) { (void)should_stop; }

@@ -39,6 +39,7 @@ struct Engine::Impl {
     std::span<const Token> tokens;
     backend::Role role = backend::Role::kPrompt;
     uint32_t n_top = 0;           // of the last token: so many of the largest logits, into the session; 0: all
+    uint32_t ahead = 0;           // as in Session::decode()
     std::span<float> all_logits;  // [tokens][vocabulary], or empty: only the last token's, into the session
   };
 

@@ -76,7 +76,10 @@ Result<FinishReason> run(const Engine& engine, Session& session, Sampler& sample
     if (sink.stopped()) return FinishReason::kStop;
     if (options.max_tokens && result.tokens.size() >= *options.max_tokens) return FinishReason::kLength;
     if (session.position() >= context) return FinishReason::kContextFull;
-    HC_TRY(session.decode(token, sampler.n_needed()));
+    // With one logit there is one choice, the largest.
+    uint32_t ahead = sampler.n_needed() == 1 ? honeycrisp::engine::kAhead : 0;
+    if (options.max_tokens) ahead = std::min(ahead, *options.max_tokens - uint32_t(result.tokens.size()) - 1);
+    HC_TRY(session.decode(token, sampler.n_needed(), ahead));
     ++result.decoded_tokens;
   }
 }

@@ -24,6 +24,10 @@ struct Engine::Internals {
 
 namespace engine {
 
+/// Tokens that generate() lets a device compute before it is known whether they are wanted: as many are in vain after a
+/// stop. One hides a host that needs less than a step's time between tokens, two are for one that pauses now and then.
+inline constexpr uint32_t kAhead = 2;
+
 /// Where a file keeps its chat template.
 inline constexpr std::string_view kChatTemplateKey = "tokenizer.chat_template";
 

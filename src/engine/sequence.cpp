@@ -71,13 +71,11 @@ bool Sequence::shares_last_page(size_t pool) const {
 }
 
 Result<void> Sequence::prepare(uint32_t end) {
-  HC_CHECK(end >= computed_ && end <= tokens_.size());
+  HC_CHECK(end >= computed_);
   if (end == computed_) return {};
   const uint32_t wanted = pages_for(end);
-  for (size_t i = 0; i < tables_.size(); ++i) {
-    const uint32_t n = wanted - pages_for(computed_) + (shares_last_page(i) ? 1 : 0);
-    HC_TRY(cache_->pools[i].ensure_free(n, cache_->budget));
-  }
+  for (size_t i = 0; i < tables_.size(); ++i)
+    HC_TRY(cache_->pools[i].ensure_free(pages_to_take(i, wanted), cache_->budget));
   HC_TRY(states_.prepare());
   for (size_t i = 0; i < tables_.size(); ++i) {
     PagePool& pool = cache_->pools[i];
@@ -116,7 +114,12 @@ void Sequence::abandon(Outcome outcome) {
 
 uint32_t Sequence::pages_missing(size_t pool) const {
   if (cache_->pools[pool].window() != 0) return 0;
-  return pages_for(size()) - pages_for(computed_) + (shares_last_page(pool) ? 1 : 0);
+  return pages_to_take(pool, pages_for(size()));
+}
+
+uint32_t Sequence::pages_to_take(size_t pool, uint32_t n_pages) const {
+  const auto held = uint32_t(tables_[pool].pages.size());
+  return (n_pages > held ? n_pages - held : 0) + (shares_last_page(pool) ? 1 : 0);
 }
 
 backend::SequencePages Sequence::pages() const {

@@ -40,13 +40,13 @@ class Sequence {
   void mark() { states_.mark(computed_); }
 
   /// Makes the pages of positions [computed(), end) and the state present and written by nobody else. All or nothing.
-  /// Error: kOutOfMemory.
+  /// `end` may lie beyond size(): positions whose tokens are not known yet. Error: kOutOfMemory.
   Result<void> prepare(uint32_t end);
   /// The prepared positions have been computed; pages that every window has passed are freed.
   void commit(uint32_t end);
   enum class Outcome : uint8_t { kNotRun, kFailed };
-  /// Gives back what prepare() took. A step that failed has spoilt the state: fewer positions may count as computed
-  /// then.
+  /// Gives back what prepare() took beyond computed(). A step that failed has spoilt the state: fewer positions may
+  /// count as computed then.
   void abandon(Outcome outcome);
 
   /// Where a batch that computes what is missing should end first; size() unless a checkpoint of the state is wanted.
@@ -67,6 +67,7 @@ class Sequence {
   void resume(uint32_t position);
   Sequence(KvCache& cache, StateTrack&& states);
   bool shares_last_page(size_t pool) const;
+  uint32_t pages_to_take(size_t pool, uint32_t n_pages) const;  // until it holds so many, and alone what it writes
   void drop_from(size_t pool, size_t n_pages);
   void drop_uncomputed();
   void drop_all();

@@ -17,6 +17,7 @@ Session::Impl::Impl(std::shared_ptr<Engine::Impl> owner, Sequence&& with)
 
 Session::Impl::~Impl() {
   const std::lock_guard lock(engine->mutex);
+  engine->stepper->land(*sequence);
   sequence.reset();
 }
 
@@ -47,7 +48,10 @@ Result<void> Engine::Impl::take_in(std::span<const Intake> intakes, const std::f
       before.push_back(sequence.size());
       sequence.push(intake.tokens, intake.role);
       if (intake.n_top != 0) {
-        works.push_back({.sequence = &sequence, .n_top = intake.n_top, .top = &intake.session->next_top});
+        works.push_back({.sequence = &sequence,
+                         .n_top = intake.n_top,
+                         .top = &intake.session->next_top,
+                         .ahead = std::min(intake.ahead, info.context - sequence.size())});
         continue;
       }
       std::span<float> logits = intake.all_logits;
@@ -145,9 +149,9 @@ Result<void> Session::append_all_logits(std::span<const Token> tokens, std::span
   return impl_->engine->take_in({&intake, 1}, {});
 }
 
-Result<void> Session::decode(Token token, uint32_t n_top) {
+Result<void> Session::decode(Token token, uint32_t n_top, uint32_t ahead) {
   const Engine::Impl::Intake intake{
-      .session = impl_.get(), .tokens = {&token, 1}, .role = backend::Role::kGenerated, .n_top = n_top};
+      .session = impl_.get(), .tokens = {&token, 1}, .role = backend::Role::kGenerated, .n_top = n_top, .ahead = ahead};
   return impl_->engine->take_in({&intake, 1}, {});
 }
 
@@ -161,6 +165,7 @@ Result<Session> Session::fork() const try {
   std::unique_ptr<Impl> copy;
   {
     const std::lock_guard lock(impl_->engine->mutex);
+    impl_->engine->stepper->land(*impl_->sequence);
     copy = std::make_unique<Impl>(impl_->engine, impl_->sequence->fork());
   }
   copy->logits = impl_->logits;
@@ -175,6 +180,7 @@ Result<void> Session::rewind(uint32_t position) {
     return invalid("cannot rewind to position {}: the session ends at {}", position, impl_->sequence->size());
   if (position == impl_->sequence->size()) return {};
   const std::lock_guard lock(impl_->engine->mutex);
+  impl_->engine->stepper->land(*impl_->sequence);
   impl_->sequence->truncate(position);
   impl_->forget_logits();
   return {};

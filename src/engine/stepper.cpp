@@ -1,6 +1,8 @@
 // See stepper.h.
 #include "engine/stepper.h"
 
+#include "base/log.h"
+
 #include <algorithm>
 
 namespace honeycrisp::engine {
@@ -16,6 +18,7 @@ Stepper::Stepper(backend::Executor& executor, KvCache& cache, const Shape& shape
     : executor_(&executor), cache_(&cache), shape_(shape) {}
 
 Result<void> Stepper::reserve(std::span<const Work> works) {
+  if (!flies(works)) land();
   for (size_t pool = 0; pool < cache_->pools.size(); ++pool) {
     uint64_t pages = 0;
     for (const Work& work : works) pages += work.sequence->pages_missing(pool);
@@ -54,7 +57,81 @@ void Stepper::plan(std::span<const Work> works, uint32_t most_rows) {
   }
 }
 
+/// Sequences that take turns would void each other's flights: it takes off only if the last step was this one's too.
+bool Stepper::flies(std::span<const Work> works) const {
+  if (works.size() != 1 || works[0].n_top == 0) return false;
+  const Sequence& sequence = *works[0].sequence;
+  const bool is_next_token =
+      sequence.size() == sequence.computed() + 1 && sequence.role(sequence.computed()) == backend::Role::kGenerated;
+  if (!is_next_token || flight_.sequence == &sequence) return is_next_token;
+  // A recurrent state could not be taken back.
+  return works[0].ahead != 0 && last_ == &sequence && cache_->states.slot_bytes() == 0 &&
+         executor_->most_in_flight() > 1;
+}
+
+Result<void> Stepper::fly(const Work& work) {
+  Sequence& sequence = *work.sequence;
+  const uint32_t position = sequence.computed();
+  const int32_t token = sequence.tokens()[position];
+  if (flight_.sequence != &sequence || flight_.token != token || flight_.n_top != work.n_top) {
+    land();
+    flight_ = {.sequence = &sequence, .end = position, .token = token, .n_top = work.n_top};
+  }
+  const uint32_t end = position + 1 + std::min(work.ahead, executor_->most_in_flight() - 1);
+  while (flight_.end < end) {
+    if (auto issued = issue_next(token); !issued) {
+      if (flight_.end > position) break;  // told once that position is asked for, if it is so then
+      land();
+      return issued;
+    }
+  }
+  auto top = executor_->collect();
+  if (!top) {
+    flight_ = {};
+    sequence.abandon(Sequence::Outcome::kFailed);
+    return tl::unexpected(top.error());
+  }
+  *work.top = *top;
+  sequence.commit(position + 1);
+  flight_.token = top->tokens[0];
+  if (flight_.end == position + 1) flight_ = {};
+  return {};
+}
+
+Result<void> Stepper::issue_next(int32_t token) {
+  Sequence& sequence = *flight_.sequence;
+  HC_TRY(sequence.prepare(flight_.end + 1));
+  const backend::Row row{.token = token,
+                         .position = flight_.end,
+                         .wants_logits = true,
+                         .role = backend::Role::kGenerated,
+                         .n_top = uint8_t(flight_.n_top)};
+  const backend::SequencePages pages = sequence.pages();
+  HC_TRY(executor_->issue({.rows = {&row, 1}, .sequences = {&pages, 1}}, flight_.end != sequence.computed()));
+  ++flight_.end;
+  return {};
+}
+
+void Stepper::land() {
+  if (flight_.sequence == nullptr) return;
+  for (uint32_t n = flight_.end - flight_.sequence->computed(); n != 0; --n) {
+    if (const auto top = executor_->collect(); !top) {
+      log_warning("a token that nobody asked for could not be computed: {}", top.error().message);
+      break;
+    }
+  }
+  flight_.sequence->abandon(Sequence::Outcome::kNotRun);
+  flight_ = {};
+}
+
 Result<bool> Stepper::step(std::span<const Work> works, uint32_t most_rows) {
+  const bool is_one = works.size() == 1, flying = flies(works);
+  last_ = is_one ? works[0].sequence : nullptr;
+  if (flying) {
+    HC_TRY(fly(works[0]));
+    return true;
+  }
+  land();
   plan(works, most_rows);
   if (parts_.empty()) return false;
   Unfinished unfinished{parts_};

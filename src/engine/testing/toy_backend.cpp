@@ -84,7 +84,41 @@ Result<void> Executor::reserve_pages(uint32_t pool, uint32_t n_pages) {
   return {};
 }
 
+// Runs at once, as far as a step that runs later can be: what the caller may do meanwhile must not matter.
+Result<void> Executor::issue(const backend::Batch& batch, bool follows) {
+  HC_CHECK(in_flight_.size() < control_->most_in_flight && follows == !in_flight_.empty());
+  backend::Row row = batch.rows[0];
+  HC_CHECK(batch.rows.size() == 1 && row.n_top != 0 && row.role == backend::Role::kGenerated);
+  TopLogits top;
+  Result<void> done;
+  if (follows && !in_flight_.back()) {
+    done = tl::unexpected(in_flight_.back().error());
+  } else {
+    if (follows) row.token = in_flight_.back()->tokens[0];
+    issuing_ = true;
+    done = step({.rows = {&row, 1}, .sequences = batch.sequences}, {}, {&top, 1});
+    issuing_ = false;
+  }
+  if (done) {
+    in_flight_.emplace_back(top);
+  } else {
+    in_flight_.emplace_back(tl::unexpected(done.error()));
+  }
+  ++control_->issued;
+  control_->most_issued = std::max<uint64_t>(control_->most_issued, in_flight_.size());
+  return {};
+}
+
+Result<TopLogits> Executor::collect() {
+  HC_CHECK(!in_flight_.empty());
+  const Result<TopLogits> oldest = in_flight_.front();
+  in_flight_.pop_front();
+  if (!oldest) in_flight_.clear();
+  return oldest;
+}
+
 void Executor::copy_page(uint32_t pool, backend::PageId from, backend::PageId to) {
+  HC_CHECK(in_flight_.empty());
   ++control_->copies;
   pools_[pool][to] = pools_[pool][from];
 }
@@ -135,6 +169,7 @@ void Executor::check_exclusive(const backend::Batch& batch) const {
 }
 
 Result<void> Executor::compute(const backend::Batch& batch, std::span<float> logits) {
+  HC_CHECK(issuing_ || in_flight_.empty());
   check_exclusive(batch);
   if (control_->steps >= control_->fail_after) {
     if (!program_->states.empty())

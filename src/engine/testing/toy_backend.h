@@ -5,6 +5,7 @@
 
 #include "backend/host_executor.h"
 
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct Control {
   uint32_t max_pages = UINT32_MAX;   // of each pool: beyond, reserve_pages() fails
   uint32_t max_states = UINT32_MAX;  // likewise
   bool throws = false;               // a step that fails does so by std::bad_alloc
+  uint32_t most_in_flight = 0;
+  uint64_t issued = 0, most_issued = 0;  // steps that were in flight: all, together
 };
 
 class Executor final : public backend::HostExecutor {
@@ -44,6 +47,9 @@ class Executor final : public backend::HostExecutor {
   Result<void> reserve_states(uint32_t n_states) override;
   uint64_t state_bytes() const override { return program_->states.empty() ? 0 : kStateBytes; }
   void copy_state(backend::StateId from, backend::StateId to) override;
+  uint32_t most_in_flight() const override { return control_->most_in_flight; }
+  Result<void> issue(const backend::Batch& batch, bool follows) override;
+  Result<TopLogits> collect() override;
   const backend::Plan& plan() const override { return plan_; }
   uint64_t memory_bytes() const override { return 0; }
 
@@ -58,6 +64,8 @@ class Executor final : public backend::HostExecutor {
   std::shared_ptr<Control> control_;
   std::vector<std::vector<Page>> pools_;
   std::vector<State> states_;
+  std::deque<Result<TopLogits>> in_flight_;
+  bool issuing_ = false;
   backend::Plan plan_{.backend = "toy"};
 };
 
