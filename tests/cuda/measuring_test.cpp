@@ -1,24 +1,13 @@
 // What bench asks of the device: ceilings, and the time of each step of the program, which changes no bit.
 #include "cuda/cuda_test.h"
-#include "support/op_cases.h"
 
 #include <numeric>
 
 namespace honeycrisp::testing {
 namespace {
 
-using namespace program;
 using quant::Format;
 using test_support::TinyProgram;
-
-TinyProgram one_layer(Format format) {
-  TinyProgram t(256);
-  const BufferId hidden = t.buffer(512);
-  t.store(t.matrix(format, 512, 256), t.all(0), t.all(hidden), {.scale = 0.2f});
-  t.residual(t.matrix(format, 256, 512), t.all(hidden), {.branch_scale = 0.3f});
-  t.add(Logits{t.all(0), t.norm(256), t.matrix(format, TinyProgram::kVocabulary, 256)}, "logits");
-  return t;
-}
 
 TEST_F(OnCuda, ceilings_are_measured_with_few_weights_too) {
   const TinyProgram t = one_layer(Format::kQ4_0);

@@ -6,9 +6,11 @@
 #include "backend/cuda/persistent_step.h"
 #include "backend/cuda/rope_tables.h"
 #include "backend/cuda/top_results.h"
+#include "base/check.h"
 #include "base/checked.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <cuda_runtime_api.h>
@@ -23,6 +25,7 @@ constexpr size_t kMostGraphs = 64;
 constexpr uint64_t kFirstTableWords = 1024;
 
 // What a step sends to the device: arrays of max_rows each, then the page tables. In 32-bit words; a Run takes several.
+// On the host one of several slots is filled in, as those of steps in flight may yet be read.
 class StepInputs {
  public:
   enum Array : uint32_t {
@@ -40,6 +43,7 @@ class StepInputs {
     kArrays
   };
   static_assert(kRuns % 2 == 0 && alignof(Run) == 8);
+  static_assert(kTokens == 0 && kPositions == 1, "tokens that are on the device are left out");
 
   static Result<StepInputs> make(uint32_t max_rows, uint32_t n_pools, uint64_t table_words) {
     StepInputs inputs;
@@ -48,27 +52,47 @@ class StepInputs {
     inputs.words_ = inputs.tables_at() + table_words;
     const uint64_t bytes = inputs.words_ * sizeof(uint32_t);
     HC_ASSIGN(inputs.device_, Memory::allocate(bytes, "inputs of a step"));
-    HC_ASSIGN(inputs.host_, Memory::allocate(bytes, "inputs of a step", Memory::Place::kHost));
+    HC_ASSIGN(inputs.host_, Memory::allocate(kMostInFlight * bytes, "inputs of a step", Memory::Place::kHost));
     return inputs;
   }
   uint64_t table_words() const { return words_ - tables_at(); }
 
-  uint32_t* host(Array a) const { return host_.as<uint32_t>() + uint64_t{a} * max_rows_; }
+  void use(uint32_t slot) { slot_ = slot; }
+  uint32_t* host(Array a) const { return host_slot(slot_) + uint64_t{a} * max_rows_; }
   const uint32_t* device(Array a) const { return device_.as<uint32_t>() + uint64_t{a} * max_rows_; }
   uint32_t* host_table_start() const { return host(kArrays); }
   const uint32_t* device_table_start() const { return device(kArrays); }
-  uint32_t* host_tables() const { return host_.as<uint32_t>() + tables_at(); }
+  uint32_t* host_tables() const { return host_slot(slot_) + tables_at(); }
   const uint32_t* device_tables() const { return device_.as<uint32_t>() + tables_at(); }
 
-  Result<void> send(uint64_t table_words, Stream stream) const {
-    return check_cuda(cudaMemcpyAsync(device_.as(), host_.as(), (tables_at() + table_words) * sizeof(uint32_t),
-                                      cudaMemcpyHostToDevice, stream),
+  /// The array `from` and what follows it.
+  Result<void> send(Array from, uint64_t table_words, Stream stream) {
+    sent_slot_ = slot_;
+    sent_words_ = table_words;
+    const uint64_t words = tables_at() + table_words - uint64_t{from} * max_rows_;
+    return check_cuda(cudaMemcpyAsync(device_.as<uint32_t>() + uint64_t{from} * max_rows_, host(from),
+                                      words * sizeof(uint32_t), cudaMemcpyHostToDevice, stream),
                       "sending a step's inputs");
   }
+  /// Whether the page tables of one row are those of the slot before, which are on the device. After an issue that
+  /// failed there is none before.
+  bool repeats_tables(uint64_t table_words) {
+    if (sent_slot_ == slot_) return false;
+    const uint32_t* before = host_slot(std::exchange(sent_slot_, slot_));
+    const auto same = [&](uint64_t at, uint64_t n) {
+      return std::equal(host_slot(slot_) + at, host_slot(slot_) + at + n, before + at);
+    };
+    return table_words == sent_words_ && same(uint64_t{kArrays} * max_rows_, n_pools_) &&
+           same(tables_at(), table_words);
+  }
+  int32_t* device_token() const { return device_.as<int32_t>(); }  // the first of kTokens
   uint64_t memory_bytes() const { return device_.bytes(); }
 
  private:
+  uint32_t* host_slot(uint32_t slot) const { return host_.as<uint32_t>() + slot * words_; }
   uint64_t tables_at() const { return (uint64_t{kArrays} + n_pools_) * max_rows_; }
+  uint32_t slot_ = 0, sent_slot_ = 0;
+  uint64_t sent_words_ = 0;
   uint32_t max_rows_ = 0, n_pools_ = 0;
   uint64_t words_ = 0;
   Memory device_, host_;
@@ -110,6 +134,8 @@ class CudaExecutor final : public Executor {
         plan_(make_plan(program, options, device)) {}
   ~CudaExecutor() override {
     graphs_.clear();
+    for (const cudaEvent_t event : arrived_)
+      if (event != nullptr) (void)cudaEventDestroy(event);
     if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
   }
 
@@ -123,6 +149,9 @@ class CudaExecutor final : public Executor {
   void copy_state(StateId from, StateId to) override;
 
   Result<void> step(const Batch& batch, std::span<float> logits, std::span<TopLogits> top) override;
+  uint32_t most_in_flight() const override { return program_.states.empty() ? kMostInFlight : 0; }
+  Result<void> issue(const Batch& batch, bool follows) override;
+  Result<TopLogits> collect() override;
 
   Result<Ceilings> measure_ceilings(uint64_t bytes) override {
     return cuda::measure_ceilings(weights_.memory(), bytes, device_, stream_);
@@ -146,12 +175,14 @@ class CudaExecutor final : public Executor {
   Result<void> run(const Batch& batch, std::span<float> logits, std::span<TopLogits> top);
   Result<void> run_part(const Batch& batch);
   Result<void> validate(const Batch& batch) const;
-  Result<StepRows> take_in(const Batch& batch);
+  Result<StepRows> take_in(const Batch& batch, bool follows);
+  Result<void> make_room(uint32_t n_positions, uint64_t table_words);
+  void idle();
   RunList take_in_runs(const Batch& batch);
   Result<void> reserve_logits(const Wanted& wanted);
   Result<void> fetch_logits(const Batch& batch, const Wanted& wanted);
   void hand_out(const Batch& batch, std::span<float> logits, std::span<TopLogits> top) const;
-  Result<void> issue(const Batch& batch, const StepRows& rows);
+  Result<void> launch(const Batch& batch, const StepRows& rows);
   Result<Graph> capture(const StepRows& rows);
 
   const program::Program& program_;
@@ -173,6 +204,10 @@ class CudaExecutor final : public Executor {
   std::unique_ptr<StepTimes> times_;  // while profiled
   float* part_logits_ = nullptr;      // of the part of the step that is being issued
   Result<void> pending_;              // of a copy of a page or state: told by the next step
+  // Steps in flight: slots [first_in_flight_, first_in_flight_ + n_in_flight_), round and round.
+  uint32_t first_in_flight_ = 0, n_in_flight_ = 0;
+  std::array<cudaEvent_t, kMostInFlight> arrived_ = {};  // of each slot: its results are on the host
+  std::array<uint8_t, kMostInFlight> in_flight_top_ = {};
   Plan plan_;
 };
 
@@ -188,6 +223,8 @@ Result<void> CudaExecutor::set_up() {
                 "{} bytes of device memory are needed ({} of weights, {} of buffers for {} rows), {} of {} are free",
                 *needed, weights, places.layout.total(), options_.max_rows, room.first, room.second);
   HC_TRY(check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"));
+  for (cudaEvent_t& event : arrived_)
+    HC_TRY(check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event"));
   HC_ASSIGN(memory_, Memory::allocate(std::max<uint64_t>(places.layout.total(), 1), "buffers"));
   HC_ASSIGN(inputs_, StepInputs::make(options_.max_rows, uint32_t(program_.pools.size()), kFirstTableWords));
   HC_ASSIGN(cache_, KvCache::make(program_, options_.cache_type, stream_));
@@ -235,6 +272,7 @@ RunList CudaExecutor::take_in_runs(const Batch& batch) {
   }
   for (size_t i = 1; i < sequences.size(); ++i) runs[i].first = runs[i - 1].first + runs[i - 1].n;
   std::vector<uint32_t> next;
+  next.reserve(sequences.size());
   for (size_t i = 0; i < sequences.size(); ++i) next.push_back(runs[i].first);
   for (uint32_t i = 0; i < list.n_rows; ++i) {
     const uint32_t run = run_of[batch.rows[i].sequence], at = next[run]++;
@@ -250,8 +288,27 @@ RunList CudaExecutor::take_in_runs(const Batch& batch) {
   return list;
 }
 
-// Fills and sends the inputs, and grows what depends on the context.
-Result<StepRows> CudaExecutor::take_in(const Batch& batch) {
+// Grows what depends on the context. Steps in flight use what is replaced, so they come first; the token that the last
+// of them chose moves along.
+Result<void> CudaExecutor::make_room(uint32_t n_positions, uint64_t table_words) {
+  const bool tables_fit = table_words <= inputs_.table_words();
+  if (n_positions <= ropes_.n_positions() && tables_fit) return {};
+  HC_TRY(check_cuda(cudaStreamSynchronize(stream_), "steps before memory grows"));
+  HC_ASSIGN(const bool moved, ropes_.reserve(n_positions));
+  if (moved || !tables_fit) graphs_.clear();
+  if (tables_fit) return {};
+  HC_ASSIGN(StepInputs roomier,
+            StepInputs::make(options_.max_rows, uint32_t(program_.pools.size()), std::bit_ceil(table_words)));
+  HC_TRY(check_cuda(cudaMemcpyAsync(roomier.device_token(), inputs_.device_token(), sizeof(int32_t),
+                                    cudaMemcpyDeviceToDevice, stream_),
+                    "moving a token"));
+  HC_TRY(check_cuda(cudaStreamSynchronize(stream_), "moving a token"));
+  inputs_ = std::move(roomier);
+  return {};
+}
+
+// Fills and sends the inputs.
+Result<StepRows> CudaExecutor::take_in(const Batch& batch, bool follows) {
   const auto n_pools = uint32_t(program_.pools.size());
   StepRows rows;
   rows.n_rows = uint32_t(batch.rows.size());
@@ -260,9 +317,6 @@ Result<StepRows> CudaExecutor::take_in(const Batch& batch) {
   const uint32_t most = ceil_div(context_length(options_), program::kAttentionChunk);
   rows.n_positions =
       std::min(std::bit_ceil(ceil_div(rows.n_positions, program::kAttentionChunk)), most) * program::kAttentionChunk;
-  HC_ASSIGN(const bool moved, ropes_.reserve(rows.n_positions));
-  if (moved) graphs_.clear();
-
   uint64_t table_words = 0;
   std::vector<std::vector<uint32_t>> starts(batch.sequences.size());  // [sequences][pools]
   for (size_t s = 0; s < batch.sequences.size(); ++s)
@@ -271,10 +325,8 @@ Result<StepRows> CudaExecutor::take_in(const Batch& batch) {
       table_words += table.size();
     }
   if (table_words > UINT32_MAX) return invalid("page tables of {} entries", table_words);
-  if (table_words > inputs_.table_words()) {
-    graphs_.clear();
-    HC_ASSIGN(inputs_, StepInputs::make(options_.max_rows, n_pools, std::bit_ceil(table_words)));
-  }
+  HC_TRY(make_room(rows.n_positions, table_words));
+  inputs_.use((first_in_flight_ + n_in_flight_) % kMostInFlight);
   for (size_t s = 0; s < batch.sequences.size(); ++s)
     for (uint32_t pool = 0; pool < n_pools; ++pool)
       std::copy(batch.sequences[s].tables[pool].begin(), batch.sequences[s].tables[pool].end(),
@@ -306,7 +358,9 @@ Result<StepRows> CudaExecutor::take_in(const Batch& batch) {
   rows.generated_logits.index = inputs_.device(I::kGeneratedLogits);
   rows.generated_logits.dest = inputs_.device(I::kGeneratedDest);
   rows.runs = take_in_runs(batch);
-  HC_TRY(inputs_.send(table_words, stream_));
+  // Its token is on the device. The persistent kernel reads nothing else but the tables there.
+  if (follows && persistent_ && inputs_.repeats_tables(table_words)) return rows;
+  HC_TRY(inputs_.send(follows ? I::kPositions : I::kTokens, table_words, stream_));
   return rows;
 }
 
@@ -367,7 +421,7 @@ Result<Graph> CudaExecutor::capture(const StepRows& rows) {
 }
 
 // Generated rows run persistently where they can. Else few of them repeat their shape token after token: worth a graph.
-Result<void> CudaExecutor::issue(const Batch& batch, const StepRows& rows) {
+Result<void> CudaExecutor::launch(const Batch& batch, const StepRows& rows) {
   if (persistent_ && rows.prompt.n == 0)
     return persistent_->issue(batch, rows, ropes_.tables(), part_logits_, stream_, times_.get());
   if (times_) {  // a graph would not tell
@@ -389,16 +443,62 @@ Result<void> CudaExecutor::issue(const Batch& batch, const StepRows& rows) {
 }
 
 Result<void> CudaExecutor::step(const Batch& batch, std::span<float> logits, std::span<TopLogits> top) {
+  HC_CHECK(n_in_flight_ == 0, "{} in flight", n_in_flight_);
   HC_TRY(std::exchange(pending_, {}));
   auto done = run(batch, logits, top);
-  // What was issued before a failure may still read the step's inputs.
-  if (!done && cudaStreamSynchronize(stream_) != cudaSuccess) (void)cudaGetLastError();
+  if (!done) idle();
   return done;
 }
 
+// After a failure: what was issued before it may still read a step's inputs.
+void CudaExecutor::idle() {
+  if (cudaStreamSynchronize(stream_) != cudaSuccess) (void)cudaGetLastError();
+}
+
+Result<void> CudaExecutor::issue(const Batch& batch, bool follows) {
+  HC_CHECK(n_in_flight_ < kMostInFlight && follows == (n_in_flight_ != 0), "{} in flight", n_in_flight_);
+  HC_TRY(std::exchange(pending_, {}));
+  HC_TRY(validate(batch));
+  HC_ASSIGN(const Wanted wanted, check_wanted(batch, program_.vocabulary, 0, 1));
+  if (batch.rows.size() != 1 || batch.rows[0].role != Role::kGenerated)
+    return invalid("a step in flight is one generated row");
+  HC_TRY(reserve_logits(wanted));
+  if (persistent_ && !follows) HC_TRY(persistent_->begin(stream_));
+  part_logits_ = logits_.as<float>();
+  const uint32_t slot = (first_in_flight_ + n_in_flight_) % kMostInFlight;
+  auto issued = [&]() -> Result<void> {
+    HC_ASSIGN(const StepRows rows, take_in(batch, follows));
+    HC_TRY(launch(batch, rows));
+    HC_TRY(top_.issue(logits_.as<float>(), wanted, slot, inputs_.device_token(), stream_));
+    return check_cuda(cudaEventRecord(arrived_[slot], stream_), "marking the end of a step");
+  }();
+  if (!issued) {
+    idle();
+    return issued;
+  }
+  in_flight_top_[slot] = batch.rows[0].n_top;
+  ++n_in_flight_;
+  return {};
+}
+
+Result<TopLogits> CudaExecutor::collect() {
+  HC_CHECK(n_in_flight_ != 0);
+  const uint32_t slot = first_in_flight_;
+  Result<void> done = check_cuda(cudaEventSynchronize(arrived_[slot]), "a step in flight");
+  if (done && persistent_) done = persistent_->finish(stream_);
+  if (!done) {
+    idle();
+    n_in_flight_ = 0;
+    return tl::unexpected(done.error());
+  }
+  first_in_flight_ = (slot + 1) % kMostInFlight;
+  --n_in_flight_;
+  return top_.of_slot(slot, in_flight_top_[slot]);
+}
+
 Result<void> CudaExecutor::run_part(const Batch& batch) {
-  HC_ASSIGN(const StepRows rows, take_in(batch));
-  HC_TRY(issue(batch, rows));
+  HC_ASSIGN(const StepRows rows, take_in(batch, /*follows=*/false));
+  HC_TRY(launch(batch, rows));
   part_logits_ += uint64_t{rows.prompt_logits.n + rows.generated_logits.n} * program_.vocabulary;
   return {};
 }
@@ -407,6 +507,7 @@ Result<void> CudaExecutor::run(const Batch& batch, std::span<float> logits, std:
   HC_TRY(validate(batch));
   HC_ASSIGN(const Wanted wanted, check_wanted(batch, program_.vocabulary, logits.size(), top.size()));
   HC_TRY(reserve_logits(wanted));
+  if (persistent_) HC_TRY(persistent_->begin(stream_));
   // One generated row's logits go to the host as they are made; those of several rows would go in small pieces.
   const bool direct =
       persistent_ && batch.rows.size() == 1 && batch.rows[0].role == Role::kGenerated && wanted.n_top == 0;

@@ -120,8 +120,6 @@ uint32_t PersistentStep::rows_per_launch() const {
 
 Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, const std::vector<const float*>& ropes,
                                    float* logits, Stream stream, StepTimes* times) {
-  // Told of a step that failed otherwise too, so that nobody asked: the stream is idle since.
-  if (*failed_.as<volatile uint32_t>() != 0) HC_TRY(reset(stream));
   const uint32_t together = std::min(rows_per_launch(), uint32_t(batch.rows.size()));
   const uint32_t n_chunks = ceil_div(rows.n_positions, program::kAttentionChunk);
   const uint64_t partial_floats = together * n_chunks * plan_.partial_floats;
@@ -205,7 +203,7 @@ Result<void> PersistentStep::add_times(StepTimes& times, Stream stream) {
 }
 
 Result<void> PersistentStep::finish(Stream stream) {
-  if (*failed_.as<volatile uint32_t>() == 0) return {};
+  if (!hung()) return {};
   HC_TRY(reset(stream));
   return fail(ErrorCode::kInternal,
               "CUDA: the blocks of the persistent kernel waited {} s for each other, and gave up: the step is void; a "

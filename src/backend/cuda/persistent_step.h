@@ -20,16 +20,21 @@ class PersistentStep {
                                      const Weights& weights, const KvCache& cache, const DeviceInfo& device,
                                      Stream stream);
 
+  /// Before a step is issued while none is in flight: of a step that failed otherwise, nobody may have asked finish().
+  Result<void> begin(Stream stream) { return hung() ? reset(stream) : Result<void>(); }
   /// Issues the step of `batch`, all of whose rows are generated, and whose inputs are in `rows`. `times`: waits for
   /// the step and adds its times; may be null.
   Result<void> issue(const Batch& batch, const StepRows& rows, const std::vector<const float*>& ropes, float* logits,
                      Stream stream, StepTimes* times);
-  /// Once the stream is idle. Error: an exchange between the blocks hung.
+  /// After a step, before what it wrote is used. Error: an exchange between the blocks hung, in this step or one that
+  /// was issued since; none is in flight any longer.
   Result<void> finish(Stream stream);
 
   uint64_t memory_bytes() const { return planes_.bytes() + lists_.bytes() + arrivals_.bytes() + partials_.bytes(); }
 
  private:
+  friend class WatchdogTest;
+  bool hung() const { return *failed_.as<volatile uint32_t>() != 0; }
   Result<void> reset(Stream stream);
   Result<void> add_times(StepTimes& times, Stream stream);
   uint32_t rows_per_launch() const;

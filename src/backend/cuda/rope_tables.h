@@ -16,6 +16,7 @@ class RopeTables {
 
   /// Makes the tables reach position n − 1; true if they moved. The device must be idle.
   Result<bool> reserve(uint32_t n_positions);
+  uint32_t n_positions() const { return n_positions_; }
   const std::vector<const float*>& tables() const { return pointers_; }
   uint64_t memory_bytes() const;
 

@@ -19,6 +19,7 @@ struct TopKArgs {
   float* values = nullptr;       // [rows][k]
   uint32_t* tokens = nullptr;    // [rows][k]
   uint32_t* unusable = nullptr;  // [rows]
+  int32_t* best = nullptr;       // of the first row: the best token once more; absent: nobody needs it
 };
 
 constexpr uint32_t top_k_slices(uint32_t count) { return (count + kTopKSlice - 1) / kTopKSlice; }

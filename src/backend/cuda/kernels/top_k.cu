@@ -101,6 +101,7 @@ __global__ void __launch_bounds__(kThreads) top_k(TopKArgs a) {
     a.tokens[size_t(row) * a.k + t] = token;
   }
   if (t == 0) {
+    if (a.best != nullptr && row == 0) *a.best = int32_t(token_of(s.best[0]));
     *n_done = 0;
     a.unusable[row] = atomicExch(n_unusable, 0u);
   }
