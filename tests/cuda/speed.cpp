@@ -1,7 +1,8 @@
 // Speed of a model file on a backend without the engine: load, prefill of several lengths and at a depth, and decode at
 // three depths for 1, 4 and 8 rows and, at the first, for more.
-// Usage: cuda_speed BACKEND [--top N] [--prefill | --decode ROWS@DEPTH,...] FILE...    (--prefill: no decode; --decode:
-// only that; --top: of each row only the N largest logits come back)
+// Usage: cuda_speed BACKEND [--top N] [--flight N] [--prefill | --decode ROWS@DEPTH,...] FILE...
+// --prefill: no decode; --decode: only that; --top: of each row only the N largest logits come back; --flight: for
+// decode of one row also greedy runs with 1, 2, ..., N steps in flight, of which a figure is the seconds per token.
 #include "backend/registry.h"
 #include "gguf/file.h"
 #include "model/model.h"
@@ -54,6 +55,41 @@ double decode_seconds(backend::Executor& executor, const program::Program& progr
   return times[kRuns / 2];
 }
 
+// Median seconds per token of runs of kRuns greedy tokens with `in_flight` steps in flight.
+double flight_seconds(backend::Executor& executor, const program::Program& program, uint32_t depth,
+                      uint32_t in_flight) {
+  std::vector<backend::PageId> pages((depth + kRuns) / program::kPagePositions + 1);
+  std::iota(pages.begin(), pages.end(), 0);
+  backend::SequencePages sequence;
+  sequence.tables.assign(program.pools.size(), pages);
+  for (uint32_t pool = 0; pool < program.pools.size(); ++pool)
+    if (!executor.reserve_pages(pool, uint32_t(pages.size()))) return 0;
+  const auto issue = [&](uint32_t i, int32_t token, bool follows) {
+    const backend::Row row{token, depth + i, 0, true, backend::Role::kGenerated, 1};
+    return executor.issue({{&row, 1}, {&sequence, 1}}, follows);
+  };
+  std::vector<double> times;
+  for (int run = 0; run < 9; ++run) {
+    int32_t token = run;
+    const auto start = Clock::now();
+    for (uint32_t issued = 0, collected = 0; collected < kRuns;) {
+      if (issued < kRuns && issued - collected < in_flight) {
+        if (auto done = issue(issued, token, issued != collected); !done)
+          return std::printf("  %s\n", done.error().message.c_str()), 0;
+        ++issued;
+        continue;
+      }
+      auto top = executor.collect();
+      if (!top) return std::printf("  %s\n", top.error().message.c_str()), 0;
+      token = top->tokens[0];
+      ++collected;
+    }
+    times.push_back(seconds_since(start) / kRuns);
+  }
+  std::nth_element(times.begin(), times.begin() + 4, times.end());
+  return times[4];
+}
+
 // Best seconds of a prompt's rows [depth, depth + n).
 double prefill_seconds(backend::Executor& executor, const program::Program& program, uint32_t n, uint32_t depth) {
   std::vector<backend::PageId> pages((depth + n + program::kPagePositions - 1) / program::kPagePositions);
@@ -104,7 +140,7 @@ std::vector<Decode> parse_decodes(const char* text) {
 }
 
 int measure(const backend::Backend& backend, const char* path, bool prefills, const std::vector<Decode>& decodes,
-            uint8_t n_top) {
+            uint8_t n_top, uint32_t in_flight) {
   auto file = gguf::File::open(path);
   if (!file) return std::printf("%s: %s\n", path, file.error().message.c_str()), 1;
   auto model = model::load(*file);
@@ -114,6 +150,8 @@ int measure(const backend::Backend& backend, const char* path, bool prefills, co
   const auto start = Clock::now();
   auto executor = backend.compile(model->program, options);
   if (!executor) return std::printf("%s: %s\n", path, executor.error().message.c_str()), 1;
+  if (in_flight > (*executor)->most_in_flight())
+    return std::printf("%s: this backend has at most %u steps in flight\n", path, (*executor)->most_in_flight()), 1;
   const double gigabytes = double(program::weight_bytes(model->program)) * 1e-9;
   std::printf("%s: loaded in %.2f s, %.3f GB of weights per token, %.2f GB held\n", path, seconds_since(start),
               gigabytes, double((*executor)->memory_bytes()) * 1e-9);
@@ -129,6 +167,10 @@ int measure(const backend::Backend& backend, const char* path, bool prefills, co
     const double s = decode_seconds(**executor, model->program, n, depth, n_top);
     std::printf("  decode at %u, %u rows: %.0f us, %.1f tokens/s, %.0f GB/s of weights\n", depth, n, s * 1e6, n / s,
                 gigabytes / s);
+    for (uint32_t most = 1; n == 1 && most <= in_flight; ++most) {
+      const double flown = flight_seconds(**executor, model->program, depth, most);
+      std::printf("  greedy at %u, %u in flight: %.1f us, %.1f tokens/s\n", depth, most, flown * 1e6, 1 / flown);
+    }
   }
   return 0;
 }
@@ -140,8 +182,13 @@ int main(int argc, char** argv) {
   std::vector<Decode> decodes = every_decode();
   int first = 2;
   uint8_t n_top = 0;
+  uint32_t in_flight = 0;
   if (argc > first + 1 && std::string_view(argv[first]) == "--top") {
     n_top = uint8_t(std::clamp(std::atoi(argv[first + 1]), 0, int(kMostTopLogits)));
+    first += 2;
+  }
+  if (argc > first + 1 && std::string_view(argv[first]) == "--flight") {
+    in_flight = uint32_t(std::max(0, std::atoi(argv[first + 1])));
     first += 2;
   }
   if (argc > first && std::string_view(argv[first]) == "--prefill") {
@@ -153,11 +200,12 @@ int main(int argc, char** argv) {
     first += 2;
   }
   if (argc <= first || (!prefills && decodes.empty()))
-    return std::puts("usage: cuda_speed BACKEND [--top N] [--prefill | --decode ROWS@DEPTH,...] FILE..."), 2;
+    return std::puts("usage: cuda_speed BACKEND [--top N] [--flight N] [--prefill | --decode ROWS@DEPTH,...] FILE..."),
+           2;
   const auto backend = honeycrisp::backend::find_backend(argv[1]);
   if (!backend) return std::printf("%s\n", backend.error().message.c_str()), 1;
   std::printf("%s\n", (*backend)->describe().c_str());
   int status = 0;
-  for (int i = first; i < argc; ++i) status |= measure(**backend, argv[i], prefills, decodes, n_top);
+  for (int i = first; i < argc; ++i) status |= measure(**backend, argv[i], prefills, decodes, n_top, in_flight);
   return status;
 }

@@ -43,7 +43,7 @@ struct OpTime {
 };
 
 struct BenchTest {
-  std::string name;           // "pp512", "tg128", "tg128x8", "… @ d4096"
+  std::string name;           // "pp512", "tg128", "tg128x8", "tg128 in flight", "… @ d4096"
   Samples tokens_per_second;  // of all sequences together
   /// Of a computed step (a chunk of prompt, or a token of every sequence): weights and cache that have to be read,
   /// multiply-adds times two; and the same per second in the median run.

@@ -67,7 +67,8 @@ void add_bench(CommandTree& tree) {
   line.footer(
       R"(pp512: prefill of 512 tokens. tg128: decode of 128; tg128x8: by each of 8
 sequences, all tokens counted. @ d4096: after 4096 positions. The tokens are
-random, the figures medians.
+random, the figures medians. tg128 in flight, on GPUs that have it: greedy decode
+of one sequence that goes on while the host looks at what came back.
 "of memory": bytes of weights and cache that a step must read, times steps per
 second, as a share of what the same threads or device read beside each run, from
 end to end through the weights. "of peak": multiply-adds that the model asks
