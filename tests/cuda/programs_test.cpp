@@ -336,6 +336,76 @@ TEST_F(OnCuda, persistent_products_of_all_packed_formats_agree_with_the_referenc
     }
 }
 
+// Widths at which stages of weights end just where their ring does.
+TEST_F(OnCuda, persistent_products_whose_stages_fill_the_ring_agree_with_the_reference) {
+  for (uint32_t columns : {2304u, 6400u, 9216u}) {
+    SCOPED_TRACE(columns);
+    TinyProgram t(512);
+    const BufferId wide = t.buffer(columns), back = t.buffer(512);
+    t.store(t.matrix(Format::kQ4_0, columns, 512), t.all(0), t.all(wide), {.scale = 0.05f});
+    t.store(t.matrix(Format::kQ4_0, 512, columns), t.all(wide), t.all(back), {.scale = 0.01f});
+    t.residual(t.matrix(Format::kQ4_0, 512, 512), t.all(back), {.branch_scale = 0.3f});
+    t.finish();
+    expect_near_reference_and_stable(t, 11, CacheType::kF32);
+  }
+}
+
+// Many sequences step together, some of them at positions of a later chunk: as each would alone.
+TEST_F(OnCuda, rows_of_many_sequences_have_the_bits_that_each_has_alone) {
+  constexpr uint32_t kSequences = 67, kSteps = 3, kPrompt = program::kAttentionChunk + 5, kPages = 6;
+  for (const char* name : {"attend_grouped_queries", "attend_window", "attend_output_gate"}) {
+    const auto found = std::ranges::find(op_cases(), name, &OpCase::name);
+    ASSERT_NE(found, op_cases().end()) << name;
+    for (uint32_t dim : {TinyProgram::kHeadDim, 64u, 128u}) {
+      SCOPED_TRACE(fmt::format("{}, heads of {}", name, dim));
+      const TinyProgram t = packed_program(*found, dim);
+      const uint32_t vocabulary = t.program.vocabulary;
+      const auto executor = compile(backend::cuda_backend(), t.program, CacheType::kF16);
+      ASSERT_TRUE(executor);
+      EXPECT_TRUE(is_persistent(*executor)) << reasons(*executor);
+      std::vector<std::vector<backend::PageId>> pages(2 * kSequences, std::vector<backend::PageId>(kPages));
+      std::vector<backend::SequencePages> sequences(pages.size());
+      for (uint32_t s = 0; s < pages.size(); ++s) {
+        std::iota(pages[s].begin(), pages[s].end(), s * kPages);
+        sequences[s].tables.assign(t.program.pools.size(), pages[s]);
+      }
+      for (uint32_t pool = 0; pool < t.program.pools.size(); ++pool)
+        ASSERT_TRUE(executor->reserve_pages(pool, uint32_t(pages.size()) * kPages).has_value());
+      std::vector<float> logits;
+      const auto step = [&](const std::vector<backend::Row>& rows) {
+        logits.assign(size_t(std::ranges::count_if(rows, &backend::Row::wants_logits)) * vocabulary, 0);
+        const auto done = executor->step({rows, sequences}, logits);
+        ASSERT_TRUE(done.has_value()) << done.error().message;
+      };
+      const auto token = [&](uint32_t s, uint32_t p) { return int32_t((s * 31 + p * 7) % vocabulary); };
+      // Sequence s, and its twin that steps alone.
+      const auto begins_at = [](uint32_t s) { return s % 9 == 0 ? kPrompt + s : s % 4; };
+      for (uint32_t s = 0; s < kSequences; ++s)
+        for (uint32_t copy : {s, s + kSequences}) {
+          std::vector<backend::Row> rows;
+          for (uint32_t p = 0; p < begins_at(s); ++p) rows.push_back({token(s, p), p, copy, false, Role::kPrompt});
+          if (!rows.empty()) step(rows);
+        }
+      for (uint32_t i = 0; i < kSteps; ++i) {
+        std::vector<backend::Row> rows;
+        for (uint32_t s = 0; s < kSequences; ++s)
+          rows.push_back({token(s, begins_at(s) + i), begins_at(s) + i, s, s % 5 != 1, Role::kGenerated});
+        step(rows);
+        const std::vector<float> together = logits;
+        size_t at = 0;
+        for (backend::Row row : rows) {
+          const uint32_t s = row.sequence;
+          row.sequence += kSequences;
+          step({row});
+          if (!row.wants_logits) continue;
+          EXPECT_EQ(0, std::memcmp(together.data() + at++ * vocabulary, logits.data(), vocabulary * sizeof(float)))
+              << "sequence " << s << ", step " << i;
+        }
+      }
+    }
+  }
+}
+
 // ---- the executor
 
 class CudaExecutor : public OnCuda {

@@ -33,6 +33,7 @@ enum class StepOpKind : uint8_t {
   kProject,  // products and an ending of single outputs
   kEnd,      // an ending that norms the whole row of products
   kAttend,
+  kFragments,  // fragments of an input that nobody made any of (wide steps only)
 };
 
 struct alignas(16) StepOp {

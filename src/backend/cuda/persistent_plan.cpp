@@ -557,6 +557,7 @@ Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType ty
     const StepOp& op = lowered.op;
     plan.ops.push_back(op);
     plan.steps.push_back(lowered.step);
+    plan.matrices.push_back(lowered.matrices);
     plan.ops.back().per_column = op.cols == 0 ? 0 : 1 / float(op.cols);
     const uint32_t k_tiles = ceil_div(std::max(op.cols, 1u), kTileCols);
     plan.ops.back().per_k_tile = k_tiles == 1 ? 0 : UINT32_MAX / k_tiles + 1;

@@ -31,6 +31,7 @@ struct StepLists {
 struct PersistentPlan {
   std::vector<StepOp> ops;
   std::vector<uint32_t> steps;  // of the program, of each op
+  std::vector<std::vector<program::Matrix>> matrices;  // of each op's parts
   std::array<StepLists, kRowCounts.size()> lists;
   uint32_t plane = 0;     // floats of a row
   uint32_t embedded = 0;  // place of the embedding's output

@@ -11,6 +11,7 @@ namespace honeycrisp::backend::cuda {
 namespace {
 
 constexpr uint64_t kPatienceNs = 2'000'000'000;
+constexpr uint32_t kWideFrom = kStepRows + 1;  // rows that are quicker in a kernel an op, all together
 
 struct StepKernel {
   int (*prepare)(uint32_t* shared_bytes);
@@ -99,6 +100,9 @@ Result<PersistentStep> PersistentStep::make(const program::Program& program, con
   a.failed = p.failed_.as<uint32_t>();
   a.patience_ns = kPatienceNs;
   HC_TRY(p.reset(stream));
+  if (options.max_rows >= kWideFrom) {
+    HC_ASSIGN(p.wide_, WideStep::make(program, plan, p.formats_, weights, device, options.max_rows));
+  }
   return p;
 }
 
@@ -120,6 +124,13 @@ uint32_t PersistentStep::rows_per_launch() const {
 
 Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, const std::vector<const float*>& ropes,
                                    float* logits, Stream stream, StepTimes* times) {
+  if (wide_ && batch.rows.size() >= kWideFrom) {
+    StepArgs a = args_;
+    std::copy(ropes.begin(), ropes.end(), a.ropes);
+    a.table_start = rows.table_start;
+    a.tables = rows.tables;
+    return wide_->issue(batch, rows, a, logits, stream, times);
+  }
   const uint32_t together = std::min(rows_per_launch(), uint32_t(batch.rows.size()));
   const uint32_t n_chunks = ceil_div(rows.n_positions, program::kAttentionChunk);
   const uint64_t partial_floats = together * n_chunks * plan_.partial_floats;

@@ -5,6 +5,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/encoder.h"
 #include "backend/cuda/persistent_plan.h"
+#include "backend/cuda/wide_step.h"
 
 #include <span>
 
@@ -30,7 +31,9 @@ class PersistentStep {
   /// was issued since; none is in flight any longer.
   Result<void> finish(Stream stream);
 
-  uint64_t memory_bytes() const { return planes_.bytes() + lists_.bytes() + arrivals_.bytes() + partials_.bytes(); }
+  uint64_t memory_bytes() const {
+    return planes_.bytes() + lists_.bytes() + arrivals_.bytes() + partials_.bytes() + (wide_ ? wide_->memory_bytes() : 0);
+  }
 
  private:
   friend class WatchdogTest;
@@ -62,6 +65,7 @@ class PersistentStep {
   Memory failed_;    // host memory that kernels set
   Memory ends_;      // StepArgs::ends, made when first asked for
   StepArgs args_;    // what is the same for every launch
+  std::optional<WideStep> wide_;  // for batches of many rows, where the executor takes such
   uint32_t set_ = 0;
   uint32_t used_rows_[2] = {0, 0};  // of each set: no longer poison
 };

@@ -87,5 +87,13 @@ void mma_bytes(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   multiply_bytes(d, {a[0], a[1], a[2], a[3], b0, b1}, 32);
 }
 void mma_bytes(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t b0) { multiply_bytes(d, {a0, a1, 0, 0, b0, 0}, 16); }
+void mma_bytes(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, int c) {
+  std::fill(std::begin(d), std::end(d), c);
+  mma_bytes(d, a, b0, b1);
+}
+void mma_bytes(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t b0, int c) {
+  std::fill(std::begin(d), std::end(d), c);
+  mma_bytes(d, a0, a1, b0);
+}
 
 }  // namespace honeycrisp::backend::cuda

@@ -207,8 +207,9 @@ __device__ __forceinline__ void merge_head(const StepArgs& a, const StepOp& op, 
 
 // ---- the op
 
+/// All of the block's items of an op: their outputs, or their chunks' parts.
 template <int kHeadDim>
-__device__ __forceinline__ void attend_op(const StepArgs& a, const StepOp& op, BlockMemory& s, uint8_t* work) {
+__device__ __forceinline__ void attend_items(const StepArgs& a, const StepOp& op, BlockMemory& s, uint8_t* work) {
   if constexpr (kHeadDim != 0) {
     attend_tiles<kHeadDim>(a, op, s, work, this_thread() / 32, this_thread() % 32);
   } else {
@@ -225,6 +226,10 @@ __device__ __forceinline__ void attend_op(const StepArgs& a, const StepOp& op, B
       leave_item(a, op, item);
     }
   }
+}
+
+/// Joins the chunks of rows that have several.
+__device__ __forceinline__ void merge_heads(const StepArgs& a, const StepOp& op, BlockMemory& s, uint8_t* work) {
   uint32_t before = 0;  // heads of the rows before, dealt to the blocks in turn
   for (uint32_t row = 0; row < a.n_rows; ++row) {
     const RowChunks chunks = chunks_of(a, op, row);
@@ -234,6 +239,12 @@ __device__ __forceinline__ void attend_op(const StepArgs& a, const StepOp& op, B
       merge_head(a, op, s, row, head, chunks.n, work);
     before += op.n_heads;
   }
+}
+
+template <int kHeadDim>
+__device__ __forceinline__ void attend_op(const StepArgs& a, const StepOp& op, BlockMemory& s, uint8_t* work) {
+  attend_items<kHeadDim>(a, op, s, work);
+  merge_heads(a, op, s, work);
 }
 
 }  // namespace honeycrisp::backend::cuda

@@ -21,6 +21,8 @@ struct ProjectMemory {
   uint32_t* x;         // [k tiles][kRows][kLimbWords]
   KnownOfTile* known;  // [k tiles][kRows]
 
+  __device__ __forceinline__ ProjectMemory(uint32_t* staged, KnownOfTile* known_of)
+      : partials(nullptr), x(staged), known(known_of) {}
   __device__ __forceinline__ ProjectMemory(uint8_t* work, const StepShared& shared) {
     partials = reinterpret_cast<float*>(work);
     x = reinterpret_cast<uint32_t*>(work + shared.slots * partial_bytes(kRows));

@@ -22,6 +22,7 @@
 namespace honeycrisp::backend::cuda {
 
 constexpr int kLimb = 128;
+constexpr int kRowsOfMma = 4;  // of activations: the columns of an mma are their limbs
 
 /// Of the blocks of a tile and a row: what activations were divided by, and the sums of all and of the low 16 columns.
 struct alignas(16) KnownOfTile {
@@ -46,11 +47,20 @@ struct PairSums {
   static constexpr int kEach = LaneScales<F>::kEach;
   int d[kEach][4];
 
-  __device__ __forceinline__ PairSums() {
+  __device__ __forceinline__ void clear() {
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
 #pragma unroll
       for (int j = 0; j < 4; ++j) d[i][j] = kSumBits;
+  }
+  /// Of block `blk` of the pair: a product alone.
+  __device__ __forceinline__ void set(int blk, const uint32_t (&a)[4], uint32_t low, uint32_t high) {
+    if constexpr (kEach == 2) {
+      mma_bytes(d[blk], a, low, high, kSumBits);
+    } else {
+      mma_bytes(d[2 * blk], a[0], a[1], low, kSumBits);
+      mma_bytes(d[2 * blk + 1], a[2], a[3], high, kSumBits);
+    }
   }
   /// += block `blk` of the pair times {low, high columns}.
   __device__ __forceinline__ void add(int blk, const uint32_t (&a)[4], uint32_t low, uint32_t high) {
@@ -118,6 +128,7 @@ template <Format F>
 __device__ __forceinline__ void multiply_diagonal(float* partial, const Tile<F>& r, const Diagonal& x, int lane) {
   const int g = lane >> 2, t = lane & 3;
   PairSums<F> sums;
+  sums.clear();
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     uint32_t a[4];
@@ -140,15 +151,19 @@ __device__ __forceinline__ void multiply_diagonal(float* partial, const Tile<F>&
 /// Where the partial sum of element r16 of a row of activations lies: eight rows and four elements in different banks.
 __device__ __forceinline__ int partial_at(int row, int r16) { return row * int(kTileRows) + (r16 ^ (row & 2) << 2); }
 
-/// The product of a tile and kRows rows of activations, into partial[kRows][16]. x: [row][kLimbWords]; known: [row].
-template <Format F, int kRows>
-__device__ __forceinline__ void multiply_rows(float* partial, const Tile<F>& r, const uint32_t* x,
-                                              const KnownOfTile* known, int lane) {
-  constexpr int kEach = LaneScales<F>::kEach, kOfMma = 4;  // rows of an mma's columns
-  const int g = lane >> 2, t = lane & 3;
-  const auto* limbs = reinterpret_cast<const uint4*>(x + (g >> 1) * kLimbWords) + (g & 1) * 4 + t;
+/// What is known of the blocks of a pair, of a row of activations.
+struct KnownOfPair {
+  float2 scale, sum, low_sum;
+};
+
+/// The products of a tile and 4 kN rows of activations: a lane's are of rows t + 4 n of these and g, g + 8 of the tile.
+/// limbs: the lane's of the first pair, [4 n rows][kLimbWords / 4]; known(n, pair): of row t + 4 n.
+template <Format F, int kN, class Known>
+__device__ __forceinline__ void product_of_rows(float (&product)[kN][2], const Tile<F>& r, const uint4* limbs,
+                                                const Known& known, int lane) {
+  constexpr int kEach = LaneScales<F>::kEach;
   const LaneScales<F> mine(r);
-  float first[kRows / kOfMma][2], second[kRows / kOfMma][2];
+  float second[kN][2];
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) {
     const int source = (lane & 28) | pair;  // the lane that has the scales
@@ -164,28 +179,48 @@ __device__ __forceinline__ void multiply_rows(float* partial, const Tile<F>& r, 
     codes<F>(r, 2 * pair, a[0]);
     codes<F>(r, 2 * pair + 1, a[1]);
 #pragma unroll
-    for (int n = 0; n < kRows / kOfMma; ++n) {
-      const uint4 b = limbs[n * kOfMma * (kLimbWords / 4) + pair * 8];
+    for (int n = 0; n < kN; ++n) {
+      const uint4 b = limbs[n * kRowsOfMma * (kLimbWords / 4) + pair * 8];
       PairSums<F> sums;
-      sums.add(0, a[0], b.x, b.y);
-      sums.add(1, a[1], b.z, b.w);
-      const KnownOfTile& k = known[t + kOfMma * n];
-      const float2 scale = *reinterpret_cast<const float2*>(&k.scale[2 * pair]);
-      const float2 sum = *reinterpret_cast<const float2*>(&k.sum[2 * pair]);
-      const float2 low_sum = *reinterpret_cast<const float2*>(&k.low_sum[2 * pair]);
+      sums.set(0, a[0], b.x, b.y);
+      sums.set(1, a[1], b.z, b.w);
+      const KnownOfPair k = known(n, pair);
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const float p = sums.product(row, of[row], minus_min[row], scale, sum, low_sum);
-        float& sum_of_two = pair < 2 ? first[n][row] : second[n][row];
+        const float p = sums.product(row, of[row], minus_min[row], k.scale, k.sum, k.low_sum);
+        float& sum_of_two = pair < 2 ? product[n][row] : second[n][row];
         sum_of_two = pair % 2 == 0 ? p : sum_of_two + p;
       }
     }
   }
 #pragma unroll
-  for (int n = 0; n < kRows / kOfMma; ++n)
+  for (int n = 0; n < kN; ++n)
 #pragma unroll
-    for (int row = 0; row < 2; ++row)
-      partial[partial_at(t + kOfMma * n, g + 8 * row)] = (first[n][row] + second[n][row]) * mine.whole[row];
+    for (int row = 0; row < 2; ++row) product[n][row] = (product[n][row] + second[n][row]) * mine.whole[row];
+}
+/// A lane's limbs of the first pair of a tile, of rows [][kLimbWords] of activations.
+__device__ __forceinline__ const uint4* limbs_of_lane(const uint32_t* x, int lane) {
+  const int g = lane >> 2, t = lane & 3;
+  return reinterpret_cast<const uint4*>(x + (g >> 1) * kLimbWords) + (g & 1) * 4 + t;
+}
+
+/// The product of a tile and kRows rows of activations, into partial[kRows][16]. x: [row][kLimbWords]; known: [row].
+template <Format F, int kRows>
+__device__ __forceinline__ void multiply_rows(float* partial, const Tile<F>& r, const uint32_t* x,
+                                              const KnownOfTile* known, int lane) {
+  constexpr int kN = kRows / kRowsOfMma;
+  const int g = lane >> 2, t = lane & 3;
+  float product[kN][2];
+  const auto known_of = [&](int n, int pair) {
+    const KnownOfTile& k = known[t + kRowsOfMma * n];
+    const auto two = [&](const float* v) { return *reinterpret_cast<const float2*>(v + 2 * pair); };
+    return KnownOfPair{two(k.scale), two(k.sum), two(k.low_sum)};
+  };
+  product_of_rows<F, kN>(product, r, limbs_of_lane(x, lane), known_of, lane);
+#pragma unroll
+  for (int n = 0; n < kN; ++n)
+#pragma unroll
+    for (int row = 0; row < 2; ++row) partial[partial_at(t + kRowsOfMma * n, g + 8 * row)] = product[n][row];
 }
 
 }  // namespace honeycrisp::backend::cuda
