@@ -37,10 +37,12 @@ class Geometry(NamedTuple):
     head_norms: bool = False  # of q and k
     post_norms: bool = False
     window: int = 0           # of sliding attention
+    tied: bool = True         # the embedding is the output too
+    experts: tuple = ()       # how many, how many of them a token takes, their hidden width
 
 
-# From config.json of HuggingFaceTB/SmolLM2-135M-Instruct, google/gemma-3-270m-it, meta-llama/Llama-3.2-1B and
-# Qwen/…; all of them share the embedding with the output.
+# From config.json of HuggingFaceTB/SmolLM2-135M-Instruct, google/gemma-3-270m-it and -27b-it, meta-llama/Llama-3.2-1B
+# and -3.1-8B, and Qwen/….
 GEOMETRIES = {
     "smollm2-135m": Geometry("llama", 30, 576, 1536, 9, 3, 64, 49152, 1e5),
     "gemma3-270m": Geometry("gemma3", 18, 640, 2048, 4, 1, 256, 262144, 1e6, head_norms=True, post_norms=True,
@@ -48,6 +50,13 @@ GEOMETRIES = {
     "llama3.2-1b": Geometry("llama", 16, 2048, 8192, 32, 8, 64, 128256, 5e5),
     "qwen2.5-1.5b": Geometry("qwen2", 28, 1536, 8960, 12, 2, 128, 151936, 1e6, biases=True),
     "qwen3-0.6b": Geometry("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 1e6, head_norms=True),
+    "llama3.1-8b": Geometry("llama", 32, 4096, 14336, 32, 8, 128, 128256, 5e5, tied=False),
+    "qwen3-8b": Geometry("qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 1e6, head_norms=True, tied=False),
+    "qwen2.5-14b": Geometry("qwen2", 48, 5120, 13824, 40, 8, 128, 152064, 1e6, biases=True, tied=False),
+    "gemma3-27b": Geometry("gemma3", 62, 5376, 21504, 32, 16, 128, 262144, 1e6, head_norms=True, post_norms=True,
+                           window=1024),
+    "qwen3-30b-a3b": Geometry("qwen3moe", 48, 2048, 6144, 32, 4, 128, 151936, 1e6, head_norms=True, tied=False,
+                              experts=(128, 8, 768)),
 }
 # What a file of a type is made of: most matrices, those that a mixed file keeps finer, the table of embeddings.
 MIXES = {
@@ -98,7 +107,7 @@ def random_blocks(kind, n, amplitude, source):
 
 
 def random_data(kind, dims, source):
-    """The bytes of a matrix in pieces: outputs as large as its inputs."""
+    """The bytes of a matrix in pieces: outputs as large as its inputs. A large one repeats its beginning."""
     _, _, size = TYPES[kind]
     left = tensor_bytes(kind, dims)
     piece = random_blocks(kind, min(left // size, BLOCKS_AT_ONCE), dims[0] ** -0.5, source)
@@ -116,9 +125,14 @@ def make(geometry, mix):
               rope__freq_base=g.rope_base, rope__dimension_count=g.head, vocab_size=g.vocabulary)
     if g.window:
         m.key("attention.sliding_window", g.window)
+    n_experts, n_used, expert_width = g.experts or (0, 0, 0)
+    if n_experts:
+        m.key("expert_count", n_experts)
+        m.key("expert_used_count", n_used)
+        m.key("expert_feed_forward_length", expert_width)
 
-    def matrix(name, kind, columns, rows):
-        m.matrix(name, kind if columns % TYPES[kind][1] == 0 else NARROW[kind], columns, rows)
+    def matrix(name, kind, columns, *rows):
+        m.matrix(name, kind if columns % TYPES[kind][1] == 0 else NARROW[kind], columns, *rows)
 
     matrix("token_embd", embeddings, g.width, g.vocabulary)
     for layer in range(g.layers):
@@ -138,10 +152,18 @@ def make(geometry, mix):
         norms += ["post_attention_norm", "post_ffw_norm"] if g.post_norms else []
         for norm in norms:
             m.vector(f"{blk}.{norm}", g.head if norm in ("attn_q_norm", "attn_k_norm") else g.width, value=1.0)
-        matrix(f"{blk}.ffn_gate", most, g.width, g.hidden)
-        matrix(f"{blk}.ffn_up", most, g.width, g.hidden)
-        matrix(f"{blk}.ffn_down", fine, g.hidden, g.width)
+        if n_experts:
+            m.matrix(f"{blk}.ffn_gate_inp", "f32", g.width, n_experts)
+            matrix(f"{blk}.ffn_gate_exps", most, g.width, expert_width, n_experts)
+            matrix(f"{blk}.ffn_up_exps", most, g.width, expert_width, n_experts)
+            matrix(f"{blk}.ffn_down_exps", fine, expert_width, g.width, n_experts)
+        else:
+            matrix(f"{blk}.ffn_gate", most, g.width, g.hidden)
+            matrix(f"{blk}.ffn_up", most, g.width, g.hidden)
+            matrix(f"{blk}.ffn_down", fine, g.hidden, g.width)
     m.vector("output_norm", g.width, value=1.0)
+    if not g.tied:
+        matrix("output", embeddings, g.width, g.vocabulary)
     return m
 
 

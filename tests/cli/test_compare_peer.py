@@ -233,7 +233,9 @@ class Models(Case):
 
     def test_geometries_have_as_many_parameters_as_the_published_models(self):
         for geometry, millions in (("smollm2-135m", 134.5), ("gemma3-270m", 268), ("llama3.2-1b", 1236),
-                                   ("qwen2.5-1.5b", 1544), ("qwen3-0.6b", 596)):
+                                   ("qwen2.5-1.5b", 1544), ("qwen3-0.6b", 596), ("llama3.1-8b", 8030),
+                                   ("qwen3-8b", 8191), ("qwen2.5-14b", 14770), ("gemma3-27b", 27009),
+                                   ("qwen3-30b-a3b", 30532)):
             parameters = sum(math.prod(dims) for _, dims, _ in maker.make(geometry, "f16").tensors.values())
             self.assertAlmostEqual(parameters / 1e6 / millions, 1, delta=0.002, msg=geometry)
 
