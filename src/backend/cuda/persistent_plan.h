@@ -30,7 +30,7 @@ struct StepLists {
 
 struct PersistentPlan {
   std::vector<StepOp> ops;
-  std::vector<uint32_t> steps;  // of the program, of each op
+  std::vector<uint32_t> steps;                         // of the program, of each op
   std::vector<std::vector<program::Matrix>> matrices;  // of each op's parts
   std::array<StepLists, kRowCounts.size()> lists;
   uint32_t plane = 0;     // floats of a row

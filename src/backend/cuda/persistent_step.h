@@ -32,7 +32,8 @@ class PersistentStep {
   Result<void> finish(Stream stream);
 
   uint64_t memory_bytes() const {
-    return planes_.bytes() + lists_.bytes() + arrivals_.bytes() + partials_.bytes() + (wide_ ? wide_->memory_bytes() : 0);
+    return planes_.bytes() + lists_.bytes() + arrivals_.bytes() + partials_.bytes() +
+           (wide_ ? wide_->memory_bytes() : 0);
   }
 
  private:
@@ -58,13 +59,13 @@ class PersistentStep {
   DeviceMatrix embedding_;
   float embedding_scale_ = 1;
   uint32_t n_pools_ = 0;
-  Memory planes_;    // [2][kStepRows][plane]
-  Memory lists_;     // ops, passes, stages and where they start
-  Memory arrivals_;  // [2][attentions][kStepRows][KV heads]
-  Memory partials_;  // of attention, grown with the context
-  Memory failed_;    // host memory that kernels set
-  Memory ends_;      // StepArgs::ends, made when first asked for
-  StepArgs args_;    // what is the same for every launch
+  Memory planes_;                 // [2][kStepRows][plane]
+  Memory lists_;                  // ops, passes, stages and where they start
+  Memory arrivals_;               // [2][attentions][kStepRows][KV heads]
+  Memory partials_;               // of attention, grown with the context
+  Memory failed_;                 // host memory that kernels set
+  Memory ends_;                   // StepArgs::ends, made when first asked for
+  StepArgs args_;                 // what is the same for every launch
   std::optional<WideStep> wide_;  // for batches of many rows, where the executor takes such
   uint32_t set_ = 0;
   uint32_t used_rows_[2] = {0, 0};  // of each set: no longer poison

@@ -65,7 +65,8 @@ uint32_t share_places(std::vector<StepOp>& ops, uint32_t& embedded, uint32_t emb
   }
   std::vector<Region*> by_time;
   for (Region& r : merged) by_time.push_back(&r);
-  std::stable_sort(by_time.begin(), by_time.end(), [](const Region* a, const Region* b) { return a->first < b->first; });
+  std::stable_sort(by_time.begin(), by_time.end(),
+                   [](const Region* a, const Region* b) { return a->first < b->first; });
   uint32_t plane = 0;
   std::vector<Region*> live;  // by place
   for (Region* r : by_time) {
@@ -80,8 +81,8 @@ uint32_t share_places(std::vector<StepOp>& ops, uint32_t& embedded, uint32_t emb
     plane = std::max(plane, place + width);
   }
   const auto moved = [&](uint32_t place) {
-    const auto after = std::upper_bound(merged.begin(), merged.end(), place,
-                                        [](uint32_t p, const Region& r) { return p < r.begin; });
+    const auto after =
+        std::upper_bound(merged.begin(), merged.end(), place, [](uint32_t p, const Region& r) { return p < r.begin; });
     return std::prev(after)->place + place - std::prev(after)->begin;
   };
   for (const auto& of_op : uses)

@@ -14,8 +14,9 @@ using namespace program;
 
 namespace {
 
-constexpr uint64_t kMostSumBytes = 40 << 20;     // of a launch's products: they should stay in L2
-constexpr uint64_t kMostChunkBytes = 256 << 20;  // of attention's chunks: rows that would take more run one after another
+constexpr uint64_t kMostSumBytes = 40 << 20;  // of a launch's products: they should stay in L2
+constexpr uint64_t kMostChunkBytes =
+    256 << 20;  // of attention's chunks: rows that would take more run one after another
 
 // ---- sharing the work out
 
@@ -30,13 +31,14 @@ std::vector<uint64_t> costs(const WideProductArgs& p) {
 }
 
 // Where the slices of units [first, end) begin, by equal costs.
-std::vector<uint32_t> slices(const std::vector<uint64_t>& cost_before, uint32_t first, uint32_t end, uint32_t n_slices) {
+std::vector<uint32_t> slices(const std::vector<uint64_t>& cost_before, uint32_t first, uint32_t end,
+                             uint32_t n_slices) {
   const uint64_t begin = cost_before[first], whole = cost_before[end] - begin;
   std::vector<uint32_t> starts;
   for (uint32_t s = 0; s <= n_slices; ++s)
-    starts.push_back(uint32_t(std::lower_bound(cost_before.begin() + first, cost_before.begin() + end,
-                                               begin + whole * s / n_slices) -
-                              cost_before.begin()));
+    starts.push_back(uint32_t(
+        std::lower_bound(cost_before.begin() + first, cost_before.begin() + end, begin + whole * s / n_slices) -
+        cost_before.begin()));
   starts.back() = end;
   return starts;
 }
@@ -173,7 +175,8 @@ Result<void> WideStep::issue_rows(const Batch& batch, uint32_t first, uint32_t n
                                   StepTimes* times) {
   const uint32_t n_chunks = ceil_div(rows.n_positions, kAttentionChunk), n_groups = ceil_div(n_rows, kStepRows);
   const uint64_t group_floats = n_chunks == 1 ? 0 : uint64_t{kStepRows} * n_chunks * chunk_floats_;
-  const uint64_t together = std::clamp<uint64_t>(kMostChunkBytes / std::max<uint64_t>(1, group_floats * 4), 1, n_groups);
+  const uint64_t together =
+      std::clamp<uint64_t>(kMostChunkBytes / std::max<uint64_t>(1, group_floats * 4), 1, n_groups);
   if (const uint64_t bytes = together * group_floats * sizeof(float); bytes > partials_.bytes()) {
     HC_TRY(check_cuda(cudaStreamSynchronize(stream), "growing attention's memory"));
     HC_ASSIGN(partials_, Memory::allocate(std::bit_ceil(bytes), "chunks of attention"));
@@ -256,7 +259,8 @@ Result<void> WideStep::issue_attend(const WideRowsArgs& rows, const StepOp& op, 
       uint32_t of_group = 0;
       for (uint32_t i = 0; i < rows.groups[g].n_rows; ++i) {
         const uint32_t position = rows.groups[g].position[i];
-        const uint32_t begin = op.window != 0 && position >= op.window ? (position - op.window + 1) / kAttentionChunk : 0;
+        const uint32_t begin =
+            op.window != 0 && position >= op.window ? (position - op.window + 1) / kAttentionChunk : 0;
         const uint32_t chunks = position / kAttentionChunk - begin + 1;
         of_group += chunks * op.cache.n_kv_heads;
         merges |= chunks > 1;
@@ -266,8 +270,7 @@ Result<void> WideStep::issue_attend(const WideRowsArgs& rows, const StepOp& op, 
     items = std::min(items, std::max(1u, n_blocks_ / n));  // blocks that take one after another begin but once
     HC_TRY(check_cuda(launch_wide_attend(rows, op, first, n, items, stream),
                       fmt::format("attention of {} rows", n * kStepRows)));
-    if (merges)
-      HC_TRY(check_cuda(launch_wide_merge(rows, op, first, n, stream), "joining the chunks of attention"));
+    if (merges) HC_TRY(check_cuda(launch_wide_merge(rows, op, first, n, stream), "joining the chunks of attention"));
   }
   return {};
 }

@@ -1,5 +1,6 @@
 // Places that serve again: whatever an op reads is still there.
 #include "backend/cuda/wide_places.h"
+
 #include "support/random_weights.h"
 
 #include <gtest/gtest.h>

@@ -2,9 +2,9 @@
 // the persistent kernel in their order (persistent_project.cuh).
 //
 // A block takes four k tiles, whose activations of all rows stay in shared memory, and the row tiles of its slice. A
-// warp multiplies a row tile by these four for some rows at a time, with the sum of the four in registers, and leaves it
-// in memory. When all groups of the slice have come so far, its blocks add up the sums of a share of its outputs each,
-// group after group, and end them.
+// warp multiplies a row tile by these four for some rows at a time, with the sum of the four in registers, and leaves
+// it in memory. When all groups of the slice have come so far, its blocks add up the sums of a share of its outputs
+// each, group after group, and end them.
 #pragma once
 
 #include "backend/cuda/kernels/persistent_project.cuh"
@@ -207,16 +207,14 @@ __global__ void __launch_bounds__(kWideThreads, 1) wide_product(const __grid_con
   const uint32_t unit_tiles = wide_unit_tiles(a.op), n_chunks = rows / (kN * kRowsOfMma);
   const uint32_t launch_first = a.slice_units[0];
   const auto from = [&](const WideTile& tile) {
-    return a.tiles[tile.part] +
-           (size_t(tile.row / kTileRows) * a.k_tiles + tile0) * a.tile_bytes[tile.part];
+    return a.tiles[tile.part] + (size_t(tile.row / kTileRows) * a.k_tiles + tile0) * a.tile_bytes[tile.part];
   };
   // What a warp multiplies first, on its way while the previous kernel ends.
   const auto bring_ahead = [&](uint32_t item) {
     if (item >= n_units * unit_tiles * n_chunks || lane != 0) return;
     const WideTile tile = tile_of_unit(a.op, first + item / n_chunks / unit_tiles, item / n_chunks % unit_tiles);
     if (tile.exists)
-      asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from(tile)),
-                   "r"(n_k * a.tile_bytes[tile.part])
+      asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from(tile)), "r"(n_k * a.tile_bytes[tile.part])
                    : "memory");
   };
   let_next_begin();
@@ -232,13 +230,13 @@ __global__ void __launch_bounds__(kWideThreads, 1) wide_product(const __grid_con
     bring_ahead(item + kWideWarps);
     const WideTile tile = tile_of_unit(a.op, first + t / unit_tiles, t % unit_tiles);
     if (!tile.exists) continue;
-    float* to = sums_of_tile(a, rows, group, (first - launch_first) * unit_tiles + t) +
-                chunk * (kN * kRowsOfMma * kTileRows);
+    float* to =
+        sums_of_tile(a, rows, group, (first - launch_first) * unit_tiles + t) + chunk * (kN * kRowsOfMma * kTileRows);
     switch (a.formats[tile.part]) {
-#define HC_X(e)                                                                                             \
-  case Format::e:                                                                                           \
-    if constexpr (has_format(kSet, Format::e))                                                              \
-      multiply_group<Format::e, kN>(m, rows, chunk * kN * kRowsOfMma, from(tile), n_k, to, lane);           \
+#define HC_X(e)                                                                                   \
+  case Format::e:                                                                                 \
+    if constexpr (has_format(kSet, Format::e))                                                    \
+      multiply_group<Format::e, kN>(m, rows, chunk * kN * kRowsOfMma, from(tile), n_k, to, lane); \
     break;
       HC_CUDA_PACKED(HC_X)
 #undef HC_X
@@ -285,7 +283,9 @@ int launch_wide_product(const WideProductArgs& a, Stream stream) {
   const auto with = [&](auto* kernel) {
     return launch(kernel, a.n_groups * a.n_slices, kWideThreads, WideMemory::bytes(rows), stream, a);
   };
-  return rows == 4 ? with(wide_product<kSet, 1>) : rows == 8 ? with(wide_product<kSet, 2>) : with(wide_product<kSet, 4>);
+  return rows == 4   ? with(wide_product<kSet, 1>)
+         : rows == 8 ? with(wide_product<kSet, 2>)
+                     : with(wide_product<kSet, 4>);
 }
 
 }  // namespace honeycrisp::backend::cuda

@@ -31,8 +31,8 @@ __device__ __forceinline__ Borrowed borrow(const StepArgs& group) {
 
 // Blocks (any number, group).
 template <int kHeadDim>
-__global__ void __launch_bounds__(kThreads, 1) wide_attend(const __grid_constant__ WideRowsArgs rows,
-                                                           const __grid_constant__ StepOp op, uint32_t first) {
+__global__ void __launch_bounds__(kThreads, 1)
+    wide_attend(const __grid_constant__ WideRowsArgs rows, const __grid_constant__ StepOp op, uint32_t first) {
   extern __shared__ __align__(128) uint8_t work[];
   let_next_begin();
   const Borrowed b = borrow(rows.groups[first + blockIdx.y]);
@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(kThreads, 1) wide_attend(const __grid_constant
   __syncthreads();
   attend_items<kHeadDim>(b.args, op, b.memory, work);
 }
-__global__ void __launch_bounds__(kThreads, 1) wide_merge(const __grid_constant__ WideRowsArgs rows,
-                                                          const __grid_constant__ StepOp op, uint32_t first) {
+__global__ void __launch_bounds__(kThreads, 1)
+    wide_merge(const __grid_constant__ WideRowsArgs rows, const __grid_constant__ StepOp op, uint32_t first) {
   extern __shared__ __align__(128) uint8_t work[];
   let_next_begin();
   const Borrowed b = borrow(rows.groups[first + blockIdx.y]);
@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(kThreads, 1) wide_merge(const __grid_constant_
 }
 
 // Blocks (slice, row).
-__global__ void __launch_bounds__(kThreads, 1) wide_end(const __grid_constant__ WideRowsArgs rows,
-                                                        const __grid_constant__ StepOp op) {
+__global__ void __launch_bounds__(kThreads, 1)
+    wide_end(const __grid_constant__ WideRowsArgs rows, const __grid_constant__ StepOp op) {
   __shared__ __align__(16) uint8_t pass_memory[sizeof(StepPass)];
   StepPass& pass = reinterpret_cast<StepPass&>(pass_memory);
   let_next_begin();
@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(kThreads, 1) wide_end(const __grid_constant__ 
 
 // A warp makes the fragments of a k tile of a row: each lane a piece, as stage_piece() does. The squares of the whole
 // tile are told as those of its first block.
-__global__ void __launch_bounds__(kFragmentWarps * 32) wide_fragments(float* planes, uint32_t plane_floats,
-                                                                      const __grid_constant__ StepOp op) {
+__global__ void __launch_bounds__(kFragmentWarps * 32)
+    wide_fragments(float* planes, uint32_t plane_floats, const __grid_constant__ StepOp op) {
   __shared__ __align__(16) uint32_t limbs[kFragmentWarps][kLimbWords];
   __shared__ KnownOfTile known[kFragmentWarps];
   let_next_begin();
@@ -100,8 +100,9 @@ __global__ void __launch_bounds__(kFragmentWarps * 32) wide_fragments(float* pla
   }
   if (block * kFragmentBlock >= op.cols) return;
   const auto* of_blocks = reinterpret_cast<const float*>(&known[warp]);
-  to[limb_words(op.cols) + block * 4 + t] =
-      t < 3 ? of_blocks[t * kBlocks + block % kBlocks] : block % kBlocks == 0 ? squares : 0.0f;
+  to[limb_words(op.cols) + block * 4 + t] = t < 3                  ? of_blocks[t * kBlocks + block % kBlocks]
+                                            : block % kBlocks == 0 ? squares
+                                                                   : 0.0f;
 }
 
 constexpr uint32_t attend_bytes(const StepArgs& a) { return a.head_dim != 0 ? kTensorAttendBytes : kPlainAttendBytes; }
@@ -123,8 +124,8 @@ int launch_wide_attend(const WideRowsArgs& rows, const StepOp& op, uint32_t firs
   }
 }
 int launch_wide_merge(const WideRowsArgs& rows, const StepOp& op, uint32_t first, uint32_t n, Stream stream) {
-  return launch(wide_merge, dim3(op.n_heads * kStepRows / 4, n), kThreads, attend_bytes(rows.groups[0]), stream, rows, op,
-                first);
+  return launch(wide_merge, dim3(op.n_heads * kStepRows / 4, n), kThreads, attend_bytes(rows.groups[0]), stream, rows,
+                op, first);
 }
 int launch_wide_end(const WideRowsArgs& rows, const StepOp& op, uint32_t n_rows, Stream stream) {
   return launch(wide_end, dim3(kEndSlices, n_rows), kThreads, 0, stream, rows, op);
