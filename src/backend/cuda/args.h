@@ -21,12 +21,23 @@ using Stream = CUstream_st*;
 #define HC_CUDA_PACKED_SELDOM(X) \
   X(kQ4_1) X(kQ5_0) X(kQ5_1) X(kQ2_K) X(kQ3_K) X(kQ5_K) X(kIQ4_NL) X(kIQ4_XS) X(kMXFP4) X(kNVFP4)
 // clang-format on
-#define HC_CUDA_PACKED(X) HC_CUDA_PACKED_OFTEN(X) HC_CUDA_PACKED_SELDOM(X)
+#define HC_CUDA_PACKED_CODES(X) HC_CUDA_PACKED_OFTEN(X) HC_CUDA_PACKED_SELDOM(X)
+// Whose tiles the graph multiplies as it does a file's rows, in f32.
+#define HC_CUDA_PACKED_FLOATS(X) X(kF16) X(kBF16)
+#define HC_CUDA_PACKED(X) HC_CUDA_PACKED_CODES(X) HC_CUDA_PACKED_FLOATS(X)
 
 constexpr bool has_packed_tiles(quant::Format f) {
 #define HC_X(e) \
   if (f == quant::Format::e) return true;
   HC_CUDA_PACKED(HC_X)
+#undef HC_X
+  return false;
+}
+
+constexpr bool is_packed_float(quant::Format f) {
+#define HC_X(e) \
+  if (f == quant::Format::e) return true;
+  HC_CUDA_PACKED_FLOATS(HC_X)
 #undef HC_X
   return false;
 }

@@ -131,7 +131,8 @@ uint32_t context_length(const CompileOptions& options) {
 
 MatVecPath mat_vec_path(const Program& program, const Step& step, const std::vector<bool>& packed) {
   const Parts parts = parts_of(step);
-  if (!std::all_of(parts.matrices.begin(), parts.matrices.end(), [&](const Matrix& m) { return packed[m.weight]; }))
+  if (!std::all_of(parts.matrices.begin(), parts.matrices.end(),
+                   [&](const Matrix& m) { return packed[m.weight] && !is_packed_float(program.weight(m).format); }))
     return MatVecPath::kEnding;
   const auto* project = std::get_if<Project>(&step.op);
   const bool pairs_up =
@@ -169,7 +170,7 @@ std::vector<StepPlan> plan_steps(const Program& program, const std::vector<std::
       for (const Matrix& m : parts.matrices) {
         const std::string name = lower(quant::to_string(program.weight(m).format));
         if (formats.find(name) == std::string::npos) formats += (formats.empty() ? "" : "+") + name;
-        if (packed[m.weight]) continue;
+        if (packed[m.weight] && (persistent || !is_packed_float(program.weight(m).format))) continue;
         plain = true;
         if (unpacked.find(name) == std::string::npos) unpacked += (unpacked.empty() ? "" : ", ") + name;
       }
@@ -177,7 +178,7 @@ std::vector<StepPlan> plan_steps(const Program& program, const std::vector<std::
       plan.launches =
           fused ? runs_of_one_format(program, parts.matrices) : uint32_t(parts.matrices.size()) + 1 + (plain ? 1 : 0);
       if (plain)
-        plan.why_not_fast = fmt::format("{}: no packed tiles; plain products in f32", unpacked);
+        plan.why_not_fast = fmt::format("{}: no products of packed tiles; plain ones in f32", unpacked);
       else if (!fused)
         plan.why_not_fast = "the ending needs whole rows or both products of a pair: it is a launch of its own";
     }
@@ -399,7 +400,7 @@ Result<void> Encoder::multiply_generated(const Product& product, const RowList& 
     const DeviceMatrix matrix = weights_.matrix(m);
     const Rows products{memory_.as<float>(places_.products) + column, places_.product_stride};
     column += m.rows;
-    if (matrix.packed) {
+    if (matrix.packed && !is_packed_float(matrix.format)) {
       EndingArgs to_memory;
       to_memory.n_parts = 1;
       to_memory.rows[0] = m.rows;

@@ -329,7 +329,7 @@ void share_fragments(PersistentPlan& plan) {
 // ---- shared memory
 
 struct Needs {
-  uint32_t most_k_tiles = 1, most_tile = 0;
+  uint32_t most_k_tiles = 1, most_stage = 0;  // bytes of a stage
   bool attends = false;
   uint32_t head_dim = 0;
 };
@@ -340,7 +340,7 @@ StepShared share_memory(const Needs& needs, uint32_t rows, uint32_t bytes) {
   s.slots = kPartialBytes / partial_bytes(rows);  // of four row tiles at least
   const uint32_t fixed = s.slots * partial_bytes(rows), tile = project_stage_bytes(rows);
   // Two of the largest stages at least. One row is staged whole, several rows chunk after chunk.
-  const uint32_t least_ring = 2 * kStageTiles * needs.most_tile;
+  const uint32_t least_ring = 2 * needs.most_stage;
   if (bytes < least_ring + fixed) return s;
   const uint32_t fit = (bytes - least_ring - fixed) / tile;
   s.stage_tiles = std::min(needs.most_k_tiles, rows == 1 ? needs.most_k_tiles : kManyRowsTiles);
@@ -499,7 +499,7 @@ class Sharing {
         for (const uint32_t end = at + pass.segments[i].n_tiles; at < end; ++at)
           for (uint32_t k = 0; k < n_k; ++k) {
             const uint8_t* tile = address(pass.tiles[at], tile0 + k, size);
-            if (stage.n_tiles == kStageTiles || !append(stage, tile, size)) {
+            if (stage.n_tiles == stage_tiles(size) || !append(stage, tile, size)) {
               stages.push_back(stage);
               stage = {};
               append(stage, tile, size);
@@ -562,8 +562,8 @@ Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType ty
     const uint32_t k_tiles = ceil_div(std::max(op.cols, 1u), kTileCols);
     plan.ops.back().per_k_tile = k_tiles == 1 ? 0 : UINT32_MAX / k_tiles + 1;
     for (const Matrix& m : lowered.matrices) {
-      const quant::Format format = program.weight(m).format;
-      needs.most_tile = std::max(needs.most_tile, tile_bytes(format));
+      const uint32_t size = tile_bytes(program.weight(m).format);
+      needs.most_stage = std::max(needs.most_stage, stage_tiles(size) * size);
     }
     if (op.kind == StepOpKind::kAttend) {
       needs.attends = true;

@@ -136,10 +136,15 @@ class Uploader {
 
 std::vector<bool> packed_weights(const program::Program& program) {
   std::vector<bool> packed;
+  // Tiles of floats serve the persistent kernel alone: not programs with ops that it has not.
+  const bool floats = std::none_of(program.steps.begin(), program.steps.end(), [](const program::Step& step) {
+    return std::holds_alternative<program::MixExperts>(step.op) || std::holds_alternative<program::DeltaNet>(step.op);
+  });
   const std::vector<bool> routes = routing_weights(program);
   for (size_t i = 0; i < program.weights.size(); ++i) {
     const program::Weight& w = program.weights[i];
-    packed.push_back(has_packed_tiles(w.format) && !routes[i] && (w.slices == 1 || w.rows % kTileRows == 0));
+    packed.push_back(has_packed_tiles(w.format) && (floats || !is_packed_float(w.format)) && !routes[i] &&
+                     (w.slices == 1 || w.rows % kTileRows == 0));
   }
   for_each_matrix(program, [&](const program::Matrix& m) {
     if (m.first_row % kTileRows != 0) packed[m.weight] = false;

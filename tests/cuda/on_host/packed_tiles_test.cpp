@@ -72,6 +72,11 @@ void expect_lossless(const std::vector<std::byte>& file, uint32_t rows) {
 template <Format F>
 std::vector<double> largest_terms(const uint8_t* tile) {
   std::vector<double> terms(kTileRows * kTileCols);
+  if constexpr (is_packed_float(F)) {
+    for (uint32_t i = 0; i < terms.size(); ++i)
+      terms[i] = double(std::abs(packed_value<F>(tile, int(i / kTileCols), int(i % kTileCols))));
+    return terms;
+  }
   for (int fill : {0, 255}) {
     TileBytes filled;
     std::memcpy(filled.bytes, tile, tile_bytes(F));
@@ -141,7 +146,9 @@ std::vector<float> products_of_rows(const uint8_t* tile, const std::vector<RowOf
   run_warp([&](int lane) {
     Tile<F> r;
     load_tile<F, PlainLoad>(r, tile, lane);
-    if constexpr (kRows == 1) {
+    if constexpr (kRows == 1 && is_packed_float(F)) {
+      multiply_row<F>(partial.data(), r, limbs.words, known[0], lane);
+    } else if constexpr (kRows == 1) {
       Diagonal diagonal;
       diagonal.load(limbs.words, known[0], lane);
       multiply_diagonal<F>(partial.data(), r, diagonal, lane);
@@ -277,12 +284,12 @@ Case case_of(const char* name) {
           [] {
             Random random(2 + uint64_t(F));
             expect_products_of_integers<F>(random, std::nullopt);
-            expect_products_of_integers<F>(random, uint8_t{0xff});
+            if constexpr (!is_packed_float(F)) expect_products_of_integers<F>(random, uint8_t{0xff});
             expect_products_of_integers<F>(random, uint8_t{0});
           },
           [] {
             Random random(3 + uint64_t(F));
-            expect_products_of_halves<F>(random);
+            if constexpr (!is_packed_float(F)) expect_products_of_halves<F>(random);  // else the graph has none
           }};
 }
 
@@ -300,6 +307,34 @@ TEST_P(CudaPackedTiles, products_of_the_graph_are_near_f64_and_the_same_for_any_
 
 INSTANTIATE_TEST_SUITE_P(All, CudaPackedTiles, ::testing::ValuesIn(kCases),
                          [](const auto& tested) { return std::string(tested.param.name); });
+
+// The largest weights times the largest integers stay finite; an infinite weight reaches its row alone.
+template <Format F>
+void expect_extremes(uint16_t largest, uint16_t infinite) {
+  Random random(5);
+  std::vector<std::byte> file(size_t{kTileRows} * kTileCols * 2);
+  const auto put = [&](uint32_t row, uint32_t column, uint16_t bits) {
+    std::memcpy(&file[(size_t{row} * kTileCols + column) * 2], &bits, 2);
+  };
+  for (uint32_t column = 32; column < 64; ++column) put(2, column, largest);
+  put(5, 3, infinite);
+  put(9, 40, largest);
+  const Packed<F> packed(file, kTileRows, kTileCols);
+  std::vector<RowOfTile> rows = random_activations(random, 8);
+  for (RowOfTile& row : rows) std::fill(std::begin(row.known.scale), std::end(row.known.scale), 0x1p-20f);
+  const std::vector<float> products = products_of_rows<F, 8>(packed.tile(0, 0), rows);
+  for (size_t row : {size_t{0}, size_t{1}, size_t{2}}) {
+    const float* of_row = &products[row * kTileRows];
+    for (uint32_t r16 = 0; r16 < kTileRows; ++r16) EXPECT_EQ(std::isfinite(of_row[r16]), r16 != 5) << r16;
+    EXPECT_EQ(of_row[9], float(packed.value(9, 40) * rows[row].value(40)));
+    const std::vector<float> one = products_of_rows<F, 1>(packed.tile(0, 0), {rows[row]});
+    for (uint32_t r16 = 0; r16 < kTileRows; ++r16) EXPECT_TRUE(r16 == 5 || one[r16] == of_row[r16]) << r16;
+  }
+}
+TEST(CudaTilesOfFloats, extremes_of_weights_stay_what_they_are) {
+  expect_extremes<Format::kF16>(0x7bff, 0x7c00);
+  expect_extremes<Format::kBF16>(0x7f7f, 0x7f80);
+}
 
 TEST(CudaTileValues, of_formats_that_prompts_make_half_tiles_of_are_those_of_the_file) {
   Random random(4);

@@ -210,7 +210,7 @@ int launch_expert_mat_vec(const ExpertMatVecArgs& a, Stream stream) {
   switch (a.product.format) {
 #define HC_X(e) \
   case Format::e: return launch<Format::e>(a, stream);
-    HC_CUDA_PACKED(HC_X)
+    HC_CUDA_PACKED_CODES(HC_X)
 #undef HC_X
     default: return cudaErrorInvalidValue;
   }
@@ -220,7 +220,7 @@ int prepare_expert_mat_vec() {
   int status = cudaSuccess;
 #define HC_X(e) \
   if (status == cudaSuccess) status = allow_shared<Format::e>();
-  HC_CUDA_PACKED(HC_X)
+  HC_CUDA_PACKED_CODES(HC_X)
 #undef HC_X
   return status;
 }

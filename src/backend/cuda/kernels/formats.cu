@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads) unpack(UnpackArgs a) {
 }
 
 // A warp per row of the weight; its lanes take octets 32 apart, and up to kMatVecRows rows of x share what they read.
-template <Format F>
+template <Format F, bool kPacked>
 __global__ void __launch_bounds__(kThreads) plain_mat_vec(DeviceMatrix m, const float* x, uint32_t n, Rows products) {
   wait_for_previous();
   const uint32_t row = blockIdx.x * (kThreads / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) plain_mat_vec(DeviceMatrix m, const 
   float sums[kMatVecRows] = {};
   for (uint32_t o = lane; 8 * o < m.cols; o += 32) {
     float v[8];
-    read_octet<F, false>(m, row, o, v);
+    read_octet<F, kPacked>(m, row, o, v);
 #pragma unroll
     for (uint32_t i = 0; i < kMatVecRows; ++i) {
       if (first + i >= n) break;
@@ -307,9 +307,18 @@ int launch_split_weights(const DeviceMatrix& matrix, uint16_t* high, uint16_t* l
 
 int launch_plain_mat_vec(const DeviceMatrix& m, const float* x, uint32_t n, Rows products, Stream stream) {
   const dim3 grid((m.rows + kThreads / 32 - 1) / (kThreads / 32), (n + kMatVecRows - 1) / kMatVecRows);
+  if (m.packed) {
+    switch (m.format) {
+#define HC_X(e) \
+  case Format::e: return launch(plain_mat_vec<Format::e, true>, grid, kThreads, 0, stream, m, x, n, products);
+      HC_CUDA_PACKED_FLOATS(HC_X)
+#undef HC_X
+      default: return cudaErrorInvalidValue;
+    }
+  }
   switch (m.format) {
 #define HC_X(e, id, name, elements, bytes) \
-  case Format::e: return launch(plain_mat_vec<Format::e>, grid, kThreads, 0, stream, m, x, n, products);
+  case Format::e: return launch(plain_mat_vec<Format::e, false>, grid, kThreads, 0, stream, m, x, n, products);
     HC_FORMATS(HC_X)
 #undef HC_X
   }

@@ -74,7 +74,7 @@ int launch_mat_vec(const MatVecArgs& a, Stream stream) {
 #define HC_X(e)   \
   case Format::e: \
     return a.rows.n == 1 ? launch_rows<Format::e, 1>(a, stream) : launch_rows<Format::e, kMatVecRows>(a, stream);
-    HC_CUDA_PACKED(HC_X)
+    HC_CUDA_PACKED_CODES(HC_X)
 #undef HC_X
     default: return cudaErrorInvalidValue;
   }
@@ -84,7 +84,7 @@ int prepare_mat_vec() {
   int status = cudaSuccess;
 #define HC_X(e) \
   if (status == cudaSuccess) status = allow_shared<Format::e>();
-  HC_CUDA_PACKED(HC_X)
+  HC_CUDA_PACKED_CODES(HC_X)
 #undef HC_X
   return status == cudaSuccess ? prepare_expert_mat_vec() : status;
 }

@@ -32,6 +32,10 @@
 //                w32[((blk / 2) · 32 + lane) · 2 + blk % 2], 1024 bytes, of byte b: bits 4, 5 low columns, 2, 3 high
 //                columns of row g; of row g + 8 the same of the word turned right by 4 bits; scales as Q2_K's bytes;
 //                d w16[128 + row]
+//
+// F16 and BF16 (is_packed_float) have no codes: a tile is the A fragments of m16n8k16 of its 16 half blocks, in which
+// lane t has columns 4t..4t+3 of the half block as its four of the 16:
+//   w16[((blk · 2 + high) · 32 + lane) · 8 + pair · 4 + r8 · 2 + i], column 4t + 2 pair + i, 8192 bytes
 #pragma once
 
 #include "backend/cuda/args.h"
@@ -73,6 +77,8 @@ struct TileLayout {
 constexpr __host__ __device__ TileLayout layout_of(Format f) {
   switch (f) {
     case Format::kQ8_0: return {8, false, false};
+    case Format::kF16:
+    case Format::kBF16: return {16, false, false};
     case Format::kQ5_0:
     case Format::kQ5_1:
     case Format::kQ5_K: return {4, true, false};
@@ -142,7 +148,7 @@ __device__ inline int packed_code(const uint8_t* tile, int row, int column) {
 }
 
 template <Format F>
-__device__ inline float packed_value(const uint8_t* tile, int row, int column) {
+__device__ inline float packed_code_value(const uint8_t* tile, int row, int column) {
   const int g = row & 7, r8 = row >> 3, blk = column >> 5, half = column >> 4, l = g * 4 + (blk >> 1);
   const uint8_t* scales = tile + layout_of(F).scales_at();
   const auto* w16 = reinterpret_cast<const uint16_t*>(scales);
@@ -171,6 +177,18 @@ __device__ inline float packed_value(const uint8_t* tile, int row, int column) {
   }
 }
 
+/// The value of an element.
+template <Format F>
+__device__ inline float packed_value(const uint8_t* tile, int row, int column) {
+  const int g = row & 7, r8 = row >> 3, half = column >> 4;
+  if constexpr (is_packed_float(F)) {
+    const int lane = g * 4 + (column & 15) / 4, at = (half * 32 + lane) * 8 + (column & 2) * 2 + r8 * 2 + (column & 1);
+    return Element<F>::value(reinterpret_cast<const uint16_t*>(tile)[at]);
+  } else {
+    return packed_code_value<F>(tile, row, column);
+  }
+}
+
 template <Format F>
 __device__ inline void packed_octet(const uint8_t* tiles, uint32_t row, uint32_t o, uint32_t cols, float (&v)[8]) {
   const uint32_t per_row = (cols + kTileCols - 1) / kTileCols;
@@ -187,6 +205,13 @@ template <Format F>
 struct Tile {
   uint4 w[layout_of(F).bits], bit;
   uint32_t scales[2], of_rows[2];
+};
+/// Of floats: where the lane's are. They would take too many registers together.
+template <Format F>
+  requires(is_packed_float(F))
+struct Tile<F> {
+  const uint4* from;
+  __device__ __forceinline__ uint4 half_block(int i) const { return from[i * 32]; }
 };
 template <>
 struct Tile<Format::kQ4_0> {
@@ -280,6 +305,12 @@ __device__ __forceinline__ void load_tile(Tile<F>& r, const uint8_t* s, int lane
     r.d = Load::template load<uint16_t>(s + 3328 + g * 2) |
           uint32_t(Load::template load<uint16_t>(s + 3328 + (g + 8) * 2)) << 16;
   }
+}
+
+template <Format F, class Load = StreamLoad>
+  requires(is_packed_float(F))
+__device__ __forceinline__ void load_tile(Tile<F>& r, const uint8_t* s, int lane) {
+  r.from = reinterpret_cast<const uint4*>(s) + lane;
 }
 
 // ---- what products of a tile need

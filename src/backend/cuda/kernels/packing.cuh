@@ -170,16 +170,27 @@ __device__ uint16_t packed_scales(const PackSource& s, uint32_t row0, uint32_t c
   }
 }
 
+/// F16, BF16: the number at word `at`.
+__device__ inline uint16_t packed_float(const PackSource& s, uint32_t row0, uint32_t column0, int at) {
+  const int lane = at / 8 % 32;
+  const uint32_t row = row0 + lane / 4 + at / 2 % 2 * 8;
+  const uint32_t column = column0 + at / 256 * 16 + lane % 4 * 4 + at / 4 % 2 * 2 + at % 2;
+  if (row >= s.n_rows || column >= s.n_cols) return 0;
+  return reinterpret_cast<const uint16_t*>(s.rows)[size_t(row) * s.n_cols + column];
+}
+
 /// The 16-bit word `at` of a tile.
 template <Format F>
 __device__ uint16_t packed_word(const PackSource& s, uint32_t row0, uint32_t column0, int at) {
   constexpr int kScales = layout_of(F).scales_at() / 2;
-  if (at < kScales) return packed_codes<F>(s, row0, column0, at);
-  if constexpr (F == Format::kQ6_K) {
+  if constexpr (is_packed_float(F)) {
+    return packed_float(s, row0, column0, at);
+  } else if constexpr (F == Format::kQ6_K) {
+    if (at < kScales) return packed_codes<F>(s, row0, column0, at);
     if (at < kScales + 512) return packed_two_bits(s, row0, column0, at - kScales);
     return packed_scales<F>(s, row0, column0, at - kScales - 512);
   } else {
-    return packed_scales<F>(s, row0, column0, at - kScales);
+    return at < kScales ? packed_codes<F>(s, row0, column0, at) : packed_scales<F>(s, row0, column0, at - kScales);
   }
 }
 

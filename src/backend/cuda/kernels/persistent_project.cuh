@@ -225,7 +225,9 @@ __device__ __forceinline__ void multiply(const ProjectMemory<kRows>& m, const ui
   const KnownOfTile* known = m.known + k * kRows;
   Tile<F> r;
   load_tile<F, PlainLoad>(r, tile, lane);
-  if constexpr (kRows == 1) {
+  if constexpr (kRows == 1 && is_packed_float(F)) {
+    multiply_row<F>(partial, r, x, *known, lane);
+  } else if constexpr (kRows == 1) {
     if (fresh) diagonal.load(x, *known, lane);
     multiply_diagonal<F>(partial, r, diagonal, lane);
   } else {
@@ -262,7 +264,7 @@ __device__ __forceinline__ void multiply_chunk(Ring& ring, const StepPass& pass,
 #undef HC_X
           default: break;
         }
-        held = k;
+        held = kSet == FormatSet::kAll && is_packed_float(format) ? ~0u : k;  // floats take no diagonal
       }
       first += stage.y;
       ring.release(lane);

@@ -13,6 +13,12 @@
 // zeros else: all blocks of a tile share these two D, whose elements lie just where a lane has the scales of its blocks
 // 2t and 2t + 1.
 //
+// Weights that are floats (F16, BF16) are multiplied in floats: a limb is exact in both, and a block's sum of them with
+// the weights rounds in f32 as the tensor core does, in two steps of 16 columns: the same for any rows. One row takes
+// all columns of the mma here: beside an infinite weight, the zeros of a diagonal would not be nothing. Limbs of bf16
+// are divided by 2^12, so that no sum of a block overflows where the largest weight does not; an infinite weight makes
+// its row infinite, or none.
+//
 // What a format is: tile_format.cuh.
 #pragma once
 
@@ -198,6 +204,78 @@ __device__ __forceinline__ void product_of_rows(float (&product)[kN][2], const T
 #pragma unroll
     for (int row = 0; row < 2; ++row) product[n][row] = (product[n][row] + second[n][row]) * mine.whole[row];
 }
+
+/// What limbs are divided by in products with floats.
+template <Format F>
+constexpr float kLimbUnit = F == Format::kBF16 ? 4096.0f : 1.0f;
+
+/// Four limbs of a byte as the two words of a B fragment: two floats each.
+template <Format F>
+__device__ __forceinline__ uint2 float_limbs(uint32_t bytes) {
+  uint2 b;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t two = bytes >> (8 * i);
+    uint32_t& to = i == 0 ? b.x : b.y;
+    if constexpr (F == Format::kF16)  // 1024 + 128 + limb
+      to = sub_f16x2((two & 0x00ff00ff) ^ 0x64806480, 0x64806480);
+    else  // 2^-12 (128 + the lower seven bits), minus 2^-12 · 256 where there is a sign, else 128
+      to = sub_bf16x2((two & 0x007f007f) | 0x3d003d00, (two & 0x00800080) | 0x3d003d00);
+  }
+  return b;
+}
+/// d = the products of half a block, + c.
+template <Format F>
+__device__ __forceinline__ void mma_floats(float (&d)[4], const uint4& a, uint32_t limbs, const float (&c)[4]) {
+  const uint2 b = float_limbs<F>(limbs);
+  if constexpr (F == Format::kF16)
+    mma_f16(d, a.x, a.y, a.z, a.w, b.x, b.y, c);
+  else
+    mma_bf16(d, a, b.x, b.y, c);
+}
+template <Format F, int kN, class Known>
+  requires(is_packed_float(F))
+__device__ __forceinline__ void product_of_rows(float (&product)[kN][2], const Tile<F>& r, const uint4* limbs,
+                                                const Known& known, int) {
+  float second[kN][2];
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair)
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+      const uint4 b = limbs[n * kRowsOfMma * (kLimbWords / 4) + pair * 8];
+      float d[2][4] = {};
+      mma_floats<F>(d[0], r.half_block(4 * pair), b.x, d[0]);
+      mma_floats<F>(d[0], r.half_block(4 * pair + 1), b.y, d[0]);
+      mma_floats<F>(d[1], r.half_block(4 * pair + 2), b.z, d[1]);
+      mma_floats<F>(d[1], r.half_block(4 * pair + 3), b.w, d[1]);
+      const float2 scale = known(n, pair).scale;
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const float first = fmaf(kLimb * scale.x, d[0][2 * row], scale.x * d[0][2 * row + 1]);
+        const float p = first + fmaf(kLimb * scale.y, d[1][2 * row], scale.y * d[1][2 * row + 1]);
+        float& sum_of_two = pair < 2 ? product[n][row] : second[n][row];
+        sum_of_two = pair % 2 == 0 ? p : sum_of_two + p;
+      }
+    }
+#pragma unroll
+  for (int n = 0; n < kN; ++n)
+#pragma unroll
+    for (int row = 0; row < 2; ++row) product[n][row] = (product[n][row] + second[n][row]) * kLimbUnit<F>;
+}
+
+/// The product of a tile of floats and one row of activations, into partial[16]: each row of the mma is that one.
+template <Format F>
+__device__ __forceinline__ void multiply_row(float* partial, const Tile<F>& r, const uint32_t* x,
+                                             const KnownOfTile& known, int lane) {
+  const int g = lane >> 2, t = lane & 3;
+  float product[1][2];
+  const auto known_of = [&](int, int pair) {
+    return KnownOfPair{*reinterpret_cast<const float2*>(known.scale + 2 * pair), {}, {}};
+  };
+  product_of_rows<F, 1>(product, r, reinterpret_cast<const uint4*>(x) + (g & 1) * 4 + t, known_of, lane);
+  if (t == 0) partial[g] = product[0][0], partial[g + 8] = product[0][1];
+}
+
 /// A lane's limbs of the first pair of a tile, of rows [][kLimbWords] of activations.
 __device__ __forceinline__ const uint4* limbs_of_lane(const uint32_t* x, int lane) {
   const int g = lane >> 2, t = lane & 3;

@@ -182,6 +182,12 @@ struct LaneScales {
   }
 };
 
+/// Two f16 or bf16 as numbers.
+template <Format F>
+__device__ __forceinline__ float2 floats_of(uint32_t word) {
+  return {Element<F>::value(uint16_t(word)), Element<F>::value(uint16_t(word >> 16))};
+}
+
 /// use(block, high, r8, v): the values of columns 16 high + 4t .. of a block of 32, in row g + 8 r8. By a whole warp.
 template <Format F, class Use>
 __device__ __forceinline__ void for_each_four(const Tile<F>& r, int lane, const Use& use) {
@@ -209,6 +215,20 @@ __device__ __forceinline__ void for_each_four(const Tile<F>& r, int lane, const 
       use(i, high, r8, v);
     }
   }
+}
+
+template <Format F, class Use>
+  requires(is_packed_float(F))
+__device__ __forceinline__ void for_each_four(const Tile<F>& r, int, const Use& use) {
+#pragma unroll
+  for (int half = 0; half < 16; ++half)
+#pragma unroll
+    for (int r8 = 0; r8 < 2; ++r8) {
+      const uint4 w = r.half_block(half);
+      const float2 first = floats_of<F>(r8 == 0 ? w.x : w.y), last = floats_of<F>(r8 == 0 ? w.z : w.w);
+      const float v[4] = {first.x, first.y, last.x, last.y};
+      use(half / 2, half % 2, r8, v);
+    }
 }
 
 }  // namespace honeycrisp::backend::cuda
