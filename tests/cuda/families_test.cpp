@@ -65,8 +65,9 @@ TEST_P(CudaFamilies, logits_agree_with_transformers_and_chunks_have_the_same_bit
   }
 }
 
-// The golden files are F32, which the persistent kernel does not take: the same families with their matrices rounded to
-// Q8_0 here, against the reference backend with the same weights.
+// The golden files are F32, which the persistent kernel does not take: the same families with their matrices rounded
+// here, to Q8_0, or F16 where rows are no whole blocks, or all to BF16, against the reference backend with the same
+// weights.
 std::vector<std::byte> rounded_to_q8_0(const program::Weight& w) {
   constexpr uint64_t kElements = 32, kBytes = 34;
   const auto* x = reinterpret_cast<const float*>(w.data);
@@ -84,17 +85,30 @@ std::vector<std::byte> rounded_to_q8_0(const program::Weight& w) {
   return bytes;
 }
 
-TEST_P(CudaFamilies, in_q8_0_agree_with_the_reference_and_chunks_have_the_same_bits) {
-  const std::string name = GetParam().name;
+std::vector<std::byte> rounded(const program::Weight& w, quant::Format format) {
+  if (format == quant::Format::kQ8_0) return rounded_to_q8_0(w);
+  const auto* x = reinterpret_cast<const float*>(w.data);
+  std::vector<std::byte> bytes(w.bytes / 2);
+  for (size_t i = 0; i < bytes.size() / 2; ++i) {
+    const auto bits = std::bit_cast<uint32_t>(x[i]);
+    const uint16_t half = format == quant::Format::kF16 ? f32_to_f16(x[i]) : uint16_t((bits + 0x8000) >> 16);
+    std::memcpy(&bytes[2 * i], &half, sizeof half);
+  }
+  return bytes;
+}
+
+// blocks: the format where rows are whole blocks of 32.
+void expect_rounded_near_reference(const GoldenFamily& family, quant::Format blocks, quant::Format others) {
+  const std::string name = family.name;
   auto file = gguf::File::open(golden_path(name, ".gguf"));
   ASSERT_TRUE(file.has_value()) << file.error().message;
-  auto model = model::load(*file, {.context = GetParam().context});
+  auto model = model::load(*file, {.context = family.context});
   ASSERT_TRUE(model.has_value()) << model.error().message;
   std::vector<std::vector<std::byte>> storage;
   for (program::Weight& w : model->program.weights) {
-    if (w.format != quant::Format::kF32 || w.cols % 32 != 0) continue;
-    storage.push_back(rounded_to_q8_0(w));
-    w.format = quant::Format::kQ8_0;
+    if (w.format != quant::Format::kF32) continue;
+    w.format = w.cols % 32 == 0 ? blocks : others;
+    storage.push_back(rounded(w, w.format));
     w.data = storage.back().data();
     w.bytes = storage.back().size();
   }
@@ -106,13 +120,20 @@ TEST_P(CudaFamilies, in_q8_0_agree_with_the_reference_and_chunks_have_the_same_b
   const std::vector<float> whole = all_logits(*executor, model->program, tokens, 512, Role::kGenerated);
   const double error = relative_error(whole, expected);
   const double kl = mean_divergence(expected, whole, model->program.vocabulary);
-  std::printf("%s in Q8_0, generated, %s: relative error %.2e, mean KL %.2e\n", name.c_str(),
-              is_persistent(*executor) ? "persistent" : "graph", error, kl);
+  std::printf("%s in %s, generated, %s: relative error %.2e, mean KL %.2e\n", name.c_str(),
+              quant::to_string(blocks).data(), is_persistent(*executor) ? "persistent" : "graph", error, kl);
   EXPECT_LT(error, kPersistentBar);
   EXPECT_LT(kl, kMeanKlBar);
   for (size_t chunk : kChunks)
     EXPECT_TRUE(same_bits(all_logits(*executor, model->program, tokens, chunk, Role::kGenerated), whole))
         << "chunks of " << chunk;
+}
+
+TEST_P(CudaFamilies, in_q8_0_agree_with_the_reference_and_chunks_have_the_same_bits) {
+  expect_rounded_near_reference(GetParam(), quant::Format::kQ8_0, quant::Format::kF16);
+}
+TEST_P(CudaFamilies, in_bf16_agree_with_the_reference_and_chunks_have_the_same_bits) {
+  expect_rounded_near_reference(GetParam(), quant::Format::kBF16, quant::Format::kBF16);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaFamilies, ::testing::ValuesIn(test_support::kGoldenFamilies),

@@ -21,7 +21,7 @@ TEST_F(OnCuda, ceilings_are_measured_with_few_weights_too) {
 }
 
 TEST_F(OnCuda, every_step_of_the_program_has_its_time) {
-  for (const Format format : {Format::kQ4_0, Format::kBF16}) {  // persistent, and launched one by one
+  for (const Format format : {Format::kQ4_0, Format::kF32}) {  // persistent, and launched one by one
     const TinyProgram t = one_layer(format);
     const auto executor = compile(backend::cuda_backend(), t.program, CacheType::kF16);
     ASSERT_TRUE(executor);

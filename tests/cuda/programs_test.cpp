@@ -80,7 +80,7 @@ TEST_F(OnCuda, packed_products_of_large_matrices_agree_with_the_reference) {
     const BufferId wide = t.buffer(17920), back = t.buffer(512);
     t.store(t.matrix(format, 17920, 512), t.all(0), t.all(wide), {.scale = 0.05f});
     t.store(t.matrix(format, 512, 17920), t.all(wide), t.all(back), {.scale = 0.01f});
-    t.residual(t.matrix(Format::kF16, 512, 512), t.all(back), {.branch_scale = 0.3f});
+    t.residual(t.matrix(Format::kF32, 512, 512), t.all(back), {.branch_scale = 0.3f});
     t.finish();
     expect_near_reference_and_stable(t, 5, CacheType::kF32);
   }
@@ -106,9 +106,9 @@ TEST_F(OnCuda, prompt_products_in_blocks_of_any_size_have_the_same_bits) {
                   Gate{.out = t.all(wide)}},
           "gate");
     t.store(t.matrix(format, 512, 12288), {wide, 0, 12288}, t.all(back), {.scale = 0.01f});
-    t.residual(t.matrix(Format::kF16, 512, 512), t.all(back), {.branch_scale = 0.3f});
-    t.residual(t.matrix(Format::kF16, 512, 4096), t.all(query), {.branch_scale = 0.3f});
-    t.residual(t.matrix(Format::kF16, 512, 1040), t.all(key), {.branch_scale = 0.3f});
+    t.residual(t.matrix(Format::kF32, 512, 512), t.all(back), {.branch_scale = 0.3f});
+    t.residual(t.matrix(Format::kF32, 512, 4096), t.all(query), {.branch_scale = 0.3f});
+    t.residual(t.matrix(Format::kF32, 512, 1040), t.all(key), {.branch_scale = 0.3f});
     t.finish();
     const std::vector<int32_t> tokens = some_tokens(530, TinyProgram::kVocabulary);
     const auto executor = compile(backend::cuda_backend(), t.program, CacheType::kF16, 530);
@@ -235,7 +235,7 @@ TEST_F(OnCuda, activations_near_the_largest_float_do_not_overflow) {
     std::get<Embed>(t.program.steps[0].op).scale = 5e37f;
     t.store(t.matrix(format, t.width, t.width), t.all(0), t.all(small), {.scale = 1e-37f});
     std::get<Project>(t.program.steps.back().op).input_norm.reset();
-    t.add(Logits{t.all(small), t.norm(t.width), t.matrix(Format::kF16, TinyProgram::kVocabulary, t.width), 1, 0},
+    t.add(Logits{t.all(small), t.norm(t.width), t.matrix(Format::kF32, TinyProgram::kVocabulary, t.width), 1, 0},
           "logits");
     ASSERT_TRUE(check(t.program).has_value());
     expect_near_reference_and_stable(t, 9, CacheType::kF32);

@@ -18,10 +18,10 @@ inline constexpr uint32_t kStepWarps = 16, kStepThreads = kStepWarps * 32;
 inline constexpr uint32_t kStageTiles = kStepWarps;  // most tiles of a stage: one a warp
 /// Tiles of so many bytes that a stage has at most.
 constexpr uint32_t stage_tiles(uint32_t tile_bytes) { return tile_bytes > 4608 ? 4 : kStageTiles; }
-inline constexpr uint32_t kStageCopies = 2;          // most runs of consecutive bytes of a stage
-inline constexpr uint32_t kRingSlots = 8;            // most stages that are on their way or in use together
-inline constexpr uint32_t kRoundTiles = 4;           // k tiles whose partial sums are added up before the next
-inline constexpr uint32_t kPassTiles = 24;           // most row tiles of a pass
+inline constexpr uint32_t kStageCopies = 2;  // most runs of consecutive bytes of a stage
+inline constexpr uint32_t kRingSlots = 8;    // most stages that are on their way or in use together
+inline constexpr uint32_t kRoundTiles = 4;   // k tiles whose partial sums are added up before the next
+inline constexpr uint32_t kPassTiles = 24;   // most row tiles of a pass
 inline constexpr uint32_t kPassSegments = 2;
 inline constexpr uint32_t kMostKTiles = 128;  // of a product
 inline constexpr uint32_t kKnownBytes = 112;  // of a k tile and a row: what products need to know of activations

@@ -205,8 +205,9 @@ class Lowering {
     if (attend.n_heads > layer.n_kv_heads * kMostStepHeadsPerKv)
       return fmt::format("{} heads for {} of keys", attend.n_heads, layer.n_kv_heads);
     if (attend.norm_whole_projection && (attend.q_norm || attend.k_norm)) return "a norm over all heads together";
-    // Gemma 4's, whose attention amplifies the rounding of activations to f16 to a mean KL of 5e-5 (golden family).
-    if (attend.v_norm) return "a norm of the values: activations in f16 are too coarse for such models";
+    // Gemma 4's, whose attention amplifies the rounding of activations to 15 bits to a mean KL of 1e-5 (golden family
+    // in BF16; 4e-6 in Q8_0).
+    if (attend.v_norm) return "a norm of the values: activations of 15 bits are too coarse for such models";
     if (attend.temperature) return "a temperature of attention by position";
     if (program_.ropes.size() > kMostStepRopes) return fmt::format("{} kinds of rope", program_.ropes.size());
     const Attend* owner = &attend;  // of the keys and values: what it appends, every reader appends again
