@@ -301,8 +301,9 @@ bool reads_floats(const StepOp& op, uint32_t place, uint32_t end) {
 }
 
 // Outputs that one product reads whole are published as its fragments, and as floats only where others read them.
-void share_fragments(PersistentPlan& plan) {
-  std::vector<StepOp>& ops = plan.ops;
+// Those of a block of columns come from one thread block then; so a product of so few row tiles that every block can
+// have one at most publishes floats, if the kernel serves one row. (Several rows cost more to make fragments of.)
+void share_fragments(std::vector<StepOp>& ops, uint32_t& plane, uint32_t rows_of_kernel, uint32_t n_blocks) {
   for (size_t i = 0; i < ops.size(); ++i) {
     StepOp& maker = ops[i];
     const uint32_t rows = maker.rows[0];
@@ -310,20 +311,51 @@ void share_fragments(PersistentPlan& plan) {
     if (!attends && maker.n_parts != 1 && maker.ending != EndingKind::kGate) continue;
     if (!attends && (maker.ending == EndingKind::kLogits || maker.ending == EndingKind::kProduct)) continue;
     if (attends && maker.cache.value_dim % kFragmentBlock != 0) continue;  // a warp has a whole block
+    const bool few = maker.kind == StepOpKind::kProject && ceil_div(rows, kTileRows) <= n_blocks;
+    if (few && rows_of_kernel == 1) continue;
     const auto reader = std::find_if(ops.begin() + ptrdiff_t(i) + 1, ops.end(), [&](const StepOp& op) {
       return op.kind == StepOpKind::kProject && op.in == maker.out[0] && op.cols == rows;
     });
     if (reader == ops.end()) continue;
     if (attends && reader->norm.weight != nullptr) continue;  // it publishes values as they are
-    maker.fragments_out = reader->fragments_in = plan.plane;
+    maker.fragments_out = plane;
     maker.fragments_norm = reader->norm.weight;
-    plan.plane += round_up(fragment_words(rows), kPlaceAlignment);
-    for (StepOp& op : ops)  // others that want the same
-      if (&op != &*reader && op.kind == StepOpKind::kProject && op.in == maker.out[0] && op.cols == rows &&
-          op.norm.weight == reader->norm.weight)
-        op.fragments_in = reader->fragments_in;
+    plane += round_up(fragment_words(rows), kPlaceAlignment);
+    for (StepOp& op : ops)  // and others that want the same
+      if (op.kind == StepOpKind::kProject && op.in == maker.out[0] && op.cols == rows &&
+          op.norm.weight == maker.fragments_norm)
+        op.fragments_in = maker.fragments_out;
     maker.floats_out = std::any_of(
         ops.begin(), ops.end(), [&](const StepOp& op) { return reads_floats(op, maker.out[0], maker.out[0] + rows); });
+  }
+}
+
+// What the next op of each needs soon.
+void look_ahead(std::vector<StepOp>& ops) {
+  for (size_t i = 0; i + 1 < ops.size(); ++i) {
+    const StepOp& next = ops[i + 1];
+    StepOp& op = ops[i];
+    op.ahead_norm = next.norm.weight;
+    op.ahead_norm_floats = next.norm.weight != nullptr ? next.cols : 0;
+    if (next.kind == StepOpKind::kAttend && op.kind != StepOpKind::kAttend) {
+      op.ahead_attends = true;
+      op.ahead_layer_offset = next.cache.layer_offset;
+      op.pool = next.pool;
+      op.cache = next.cache;
+    }
+    if (next.ending == EndingKind::kLogits) continue;
+    if (next.fragments_out != kNoPlace) {
+      op.ahead_place = next.fragments_out;
+      op.ahead_floats = fragment_words(next.rows[0]);
+      continue;
+    }
+    uint32_t end = 0;
+    op.ahead_place = UINT32_MAX;
+    for (uint32_t part = 0; part < next.n_parts; ++part) {
+      op.ahead_place = std::min(op.ahead_place, next.out[part]);
+      end = std::max(end, next.out[part] + next.rows[part]);
+    }
+    op.ahead_floats = end - std::min(end, op.ahead_place);
   }
 }
 
@@ -574,41 +606,22 @@ Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType ty
       needs.most_k_tiles = std::max(needs.most_k_tiles, ceil_div(op.cols, kTileCols));
     }
   }
-  plan.plane = lowering.plane();
-  share_fragments(plan);
-  for (size_t i = 0; i + 1 < plan.ops.size(); ++i) {
-    const StepOp& next = plan.ops[i + 1];
-    StepOp& op = plan.ops[i];
-    op.ahead_norm = next.norm.weight;
-    op.ahead_norm_floats = next.norm.weight != nullptr ? next.cols : 0;
-    if (next.kind == StepOpKind::kAttend && op.kind != StepOpKind::kAttend) {
-      op.ahead_attends = true;
-      op.ahead_layer_offset = next.cache.layer_offset;
-      op.pool = next.pool;
-      op.cache = next.cache;
-    }
-    if (next.ending == EndingKind::kLogits) continue;
-    if (next.fragments_out != kNoPlace) {
-      op.ahead_place = next.fragments_out;
-      op.ahead_floats = fragment_words(next.rows[0]);
-      continue;
-    }
-    uint32_t end = 0;
-    op.ahead_place = UINT32_MAX;
-    for (uint32_t part = 0; part < next.n_parts; ++part) {
-      op.ahead_place = std::min(op.ahead_place, next.out[part]);
-      end = std::max(end, next.out[part] + next.rows[part]);
-    }
-    op.ahead_floats = end - std::min(end, op.ahead_place);
-  }
   needs.head_dim = plan.head_dim = lowering.head_dim.value_or(0);
+  const std::vector<StepOp> plain = std::move(plan.ops);
   for (size_t i = 0; i < kRowCounts.size(); ++i) {
+    std::vector<StepOp> ops = plain;
+    uint32_t plane = lowering.plane();
+    share_fragments(ops, plane, kRowCounts[i], n_blocks);
+    look_ahead(ops);
+    plan.plane = std::max(plan.plane, plane);
+    plan.ops = ops;  // of the most rows in the end
     const StepShared shared = share_memory(needs, kRowCounts[i], shared_bytes);
     if (shared.ring == 0) continue;
     Sharing sharing(program, weights, n_blocks, kRowCounts[i], shared);
-    for (size_t op = 0; op < lowering.ops.size(); ++op)
-      sharing.add({plan.ops[op], lowering.ops[op].matrices}, uint32_t(op));
+    for (size_t op = 0; op < ops.size(); ++op)
+      sharing.add({ops[op], lowering.ops[op].matrices, plan.steps[op]}, uint32_t(op));
     plan.lists[i] = sharing.finish();
+    plan.lists[i].ops = std::move(ops);
     if (plan.lists[i].passes.size() > UINT32_MAX || plan.lists[i].stages.size() > UINT32_MAX)
       return unsupported("the persistent kernel's lists would be too long");
   }

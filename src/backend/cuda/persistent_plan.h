@@ -21,6 +21,7 @@ inline constexpr std::array<uint32_t, 3> kRowCounts = {1, 4, 8};
 
 /// What the blocks do, of a kernel of so many rows. shared.ring = 0: the program does not fit it.
 struct StepLists {
+  std::vector<StepOp> ops;
   std::vector<StepPass> passes;
   std::vector<uint32_t> pass_start;  // [blocks + 1]
   std::vector<StepStage> stages;
@@ -29,7 +30,7 @@ struct StepLists {
 };
 
 struct PersistentPlan {
-  std::vector<StepOp> ops;
+  std::vector<StepOp> ops;                             // as kernels of several rows have them
   std::vector<uint32_t> steps;                         // of the program, of each op
   std::vector<std::vector<program::Matrix>> matrices;  // of each op's parts
   std::array<StepLists, kRowCounts.size()> lists;

@@ -59,29 +59,29 @@ Result<PersistentStep> PersistentStep::make(const program::Program& program, con
   Layout layout;
   const auto place = [&](const auto& list) { return layout.add(list.size(), sizeof(list[0])); };
   struct Places {
-    uint64_t passes, pass_start, stages, stage_start;
+    uint64_t ops, passes, pass_start, stages, stage_start;
   };
-  const uint64_t ops = place(plan.ops);
   std::array<Places, kRowCounts.size()> places;
   for (size_t i = 0; i < places.size(); ++i) {
     const StepLists& lists = plan.lists[i];
-    places[i] = {place(lists.passes), place(lists.pass_start), place(lists.stages), place(lists.stage_start)};
+    places[i] = {place(lists.ops), place(lists.passes), place(lists.pass_start), place(lists.stages),
+                 place(lists.stage_start)};
   }
   HC_ASSIGN(p.lists_, Memory::allocate(layout.total(), "the persistent kernel's lists"));
   const auto send = [&](const auto& list, uint64_t at) {
     return check_cuda(cudaMemcpy(p.lists_.as(at), list.data(), list.size() * sizeof(list[0]), cudaMemcpyHostToDevice),
                       "uploading the persistent kernel's lists");
   };
-  HC_TRY(send(plan.ops, ops));
   for (size_t i = 0; i < places.size(); ++i) {
     StepLists& lists = p.plan_.lists[i];
+    HC_TRY(send(lists.ops, places[i].ops));
     HC_TRY(send(lists.passes, places[i].passes));
     HC_TRY(send(lists.pass_start, places[i].pass_start));
     HC_TRY(send(lists.stages, places[i].stages));
     HC_TRY(send(lists.stage_start, places[i].stage_start));
-    p.kernels_[i] = {p.lists_.as<StepPass>(places[i].passes), p.lists_.as<uint32_t>(places[i].pass_start),
-                     p.lists_.as<StepStage>(places[i].stages), p.lists_.as<uint32_t>(places[i].stage_start),
-                     lists.shared};
+    p.kernels_[i] = {p.lists_.as<StepOp>(places[i].ops),           p.lists_.as<StepPass>(places[i].passes),
+                     p.lists_.as<uint32_t>(places[i].pass_start),  p.lists_.as<StepStage>(places[i].stages),
+                     p.lists_.as<uint32_t>(places[i].stage_start), lists.shared};
     lists = {};
   }
   HC_ASSIGN(p.planes_, Memory::allocate(uint64_t{2} * kStepRows * plan.plane * sizeof(float), "vectors of a step"));
@@ -91,7 +91,6 @@ Result<PersistentStep> PersistentStep::make(const program::Program& program, con
   HC_ASSIGN(p.failed_, Memory::allocate(sizeof(uint32_t), "the watchdog's flag", Memory::Place::kHost));
 
   StepArgs& a = p.args_;
-  a.ops = p.lists_.as<StepOp>(ops);
   a.head_dim = plan.head_dim;
   a.plane = plan.plane;
   a.n_arrivals = uint32_t(arrivals);
@@ -149,6 +148,7 @@ Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, con
     size_t kernel = 0;
     while (kRowCounts[kernel] < a.n_rows || kernels_[kernel].shared.ring == 0) ++kernel;
     const Kernel& lists = kernels_[kernel];
+    a.ops = lists.ops;
     a.passes = lists.passes;
     a.pass_start = lists.pass_start;
     a.stages = lists.stages;

@@ -45,6 +45,7 @@ class PersistentStep {
 
   /// The lists of one kernel, in device memory.
   struct Kernel {
+    const StepOp* ops = nullptr;
     const StepPass* passes = nullptr;
     const uint32_t* pass_start = nullptr;
     const StepStage* stages = nullptr;

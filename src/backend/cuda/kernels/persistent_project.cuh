@@ -50,6 +50,17 @@ __device__ __forceinline__ float add_squares(const float4& v, float sum) {
 __device__ __forceinline__ float add_squares(const Piece& v, float sum) {
   return add_squares(v.high, add_squares(v.low, sum));
 }
+// The squares of a block whose pieces four lanes have, in the order in which publish_block() adds them.
+__device__ __forceinline__ float squares_of_block(const Piece& v) {
+  float low = (v.low.x * v.low.x + v.low.y * v.low.y) + (v.low.z * v.low.z + v.low.w * v.low.w);
+  float high = (v.high.x * v.high.x + v.high.y * v.high.y) + (v.high.z * v.high.z + v.high.w * v.high.w);
+#pragma unroll
+  for (int d = 1; d < 4; d *= 2) {
+    low += __shfl_xor_sync(~0u, low, d);
+    high += __shfl_xor_sync(~0u, high, d);
+  }
+  return low + high;
+}
 
 // Makes integers of a piece (fragments.cuh) and leaves them where products read them, with what those need to know of
 // its block. `piece`: from the first staged tile on. A warp's lanes hold the pieces of one tile of one row.
@@ -148,7 +159,10 @@ __device__ __forceinline__ void stage_floats(const StepArgs& a, const StepOp& op
     for (int piece = tile0 * kPiecesPerTile + this_thread(); piece < n_pieces; piece += kThreads) {
       const Piece weights = weights_of(op, piece);  // on its way while the input is awaited
       Piece v = await_piece(a.planes + size_t(row) * a.plane + op.in, op.cols, piece, s.dog);
-      if (measures) leave_squares(s, add_squares(v, 0), row, piece / kPiecesPerTile, lane);
+      if (measures) {
+        const float squares = squares_of_block(v);
+        leave_squares(s, lane % 4 == 3 ? squares : 0, row, piece / kPiecesPerTile, lane);
+      }
       if (op.norm.weight != nullptr) v = times(v, weights);
       stage_piece<kRows>(m, v, row, piece - tile0 * kPiecesPerTile);
     }

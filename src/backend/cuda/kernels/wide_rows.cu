@@ -70,8 +70,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   end_pass<1>(b.args, op, pass, b.memory, nullptr, [] {});
 }
 
-// A warp makes the fragments of a k tile of a row: each lane a piece, as stage_piece() does. The squares of the whole
-// tile are told as those of its first block.
+// A warp makes the fragments of a k tile of a row: each lane a piece, as stage_piece() does.
 __global__ void __launch_bounds__(kFragmentWarps * 32)
     wide_fragments(float* planes, uint32_t plane_floats, const __grid_constant__ StepOp op) {
   __shared__ __align__(16) uint32_t limbs[kFragmentWarps][kLimbWords];
@@ -86,7 +85,7 @@ __global__ void __launch_bounds__(kFragmentWarps * 32)
   Piece v{};
   if (k < op.cols) v.low = __ldcg(reinterpret_cast<const float4*>(plane + op.in + k));
   if (k + 16 < op.cols) v.high = __ldcg(reinterpret_cast<const float4*>(plane + op.in + k + 16));
-  const float squares = warp_sum(add_squares(v, 0));
+  const float squares = squares_of_block(v);
   if (op.norm.weight != nullptr) v = times(v, weights);
   stage_piece<1>(ProjectMemory<1>(limbs[warp], &known[warp]), v, 0, int(lane));
   __syncwarp();
@@ -100,9 +99,7 @@ __global__ void __launch_bounds__(kFragmentWarps * 32)
   }
   if (block * kFragmentBlock >= op.cols) return;
   const auto* of_blocks = reinterpret_cast<const float*>(&known[warp]);
-  to[limb_words(op.cols) + block * 4 + t] = t < 3                  ? of_blocks[t * kBlocks + block % kBlocks]
-                                            : block % kBlocks == 0 ? squares
-                                                                   : 0.0f;
+  to[limb_words(op.cols) + block * 4 + t] = t < 3 ? of_blocks[t * kBlocks + block % kBlocks] : squares;
 }
 
 constexpr uint32_t attend_bytes(const StepArgs& a) { return a.head_dim != 0 ? kTensorAttendBytes : kPlainAttendBytes; }
