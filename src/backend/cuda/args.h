@@ -231,6 +231,16 @@ int launch_embed(const DeviceMatrix& table, const int32_t* tokens, uint32_t n_ro
 int launch_split_weights(const DeviceMatrix&, uint16_t* high, uint16_t* low, uint32_t depth, Stream);
 /// products[i][0..rows) = W · x[i] for a matrix in the file's layout; x: [n][cols].
 int launch_plain_mat_vec(const DeviceMatrix&, const float* x, uint32_t n, Rows products, Stream);
+/// y = W · x in f32 of matrices of F16, BF16 or F32, all of one format and in rows of whole octets, and their ending
+/// without a norm.
+struct FloatMatVecArgs {
+  DeviceMatrix parts[program::kMaxMatrices];
+  const float* x = nullptr;  // [rows.n][cols], normed
+  EndingArgs ending;         // kProduct: row i of the list goes to row i
+  RowList rows;
+  uint32_t n_multiprocessors = 0;  // no bit depends on it
+};
+int launch_float_mat_vec(const FloatMatVecArgs&, Stream);
 /// The same for every pair of a mixture: x: [pairs.per_row != 0 ? listed rows : pairs][cols], products: [pairs].
 int launch_plain_expert_mat_vec(const DeviceMatrix&, const float* x, Pairs, Rows products, Stream);
 /// The file's rows in `source` into tiles; row_tile counts from the beginning of the weight.

@@ -113,6 +113,14 @@ bool packed_alike(const Program& program, const std::vector<bool>& packed, const
                      [&](const Matrix& m) { return packed[m.weight] && program.weight(m).format == format; });
 }
 
+bool floats_alike(const Program& program, const std::vector<bool>& packed, const std::vector<Matrix>& matrices) {
+  const quant::Format format = program.weight(matrices[0]).format;
+  const bool floats = format == quant::Format::kF16 || format == quant::Format::kBF16 || format == quant::Format::kF32;
+  return floats && program.weight(matrices[0]).cols % 8 == 0 &&
+         std::all_of(matrices.begin(), matrices.end(),
+                     [&](const Matrix& m) { return !packed[m.weight] && program.weight(m).format == format; });
+}
+
 Result<void> check_ops(const Program& program) {
   for (const Step& step : program.steps) {
     if (const auto* d = std::get_if<DeltaNet>(&step.op); d != nullptr && program.state(*d).key_dim > kMostDeltaKeys)
@@ -175,8 +183,12 @@ std::vector<StepPlan> plan_steps(const Program& program, const std::vector<std::
         if (unpacked.find(name) == std::string::npos) unpacked += (unpacked.empty() ? "" : ", ") + name;
       }
       plan.kernel = fmt::format("{}.{}.cuda.{}", op_name(step.op), formats, plain ? "simt" : "mma");
-      plan.launches =
-          fused ? runs_of_one_format(program, parts.matrices) : uint32_t(parts.matrices.size()) + 1 + (plain ? 1 : 0);
+      const auto* project = std::get_if<Project>(&step.op);
+      if (floats_alike(program, packed, parts.matrices))
+        plan.launches = project != nullptr && ending_has_norm(*project) ? 3 : 2;
+      else
+        plan.launches =
+            fused ? runs_of_one_format(program, parts.matrices) : uint32_t(parts.matrices.size()) + 1 + (plain ? 1 : 0);
       if (plain)
         plan.why_not_fast = fmt::format("{}: no products of packed tiles; plain ones in f32", unpacked);
       else if (!fused)
@@ -394,6 +406,7 @@ Result<void> Encoder::multiply_generated(const Product& product, const RowList& 
     }
     return {};
   }
+  if (floats_alike(program_, weights_.packed(), product.matrices)) return multiply_floats(product, rows, stream);
   bool prepared = false;
   uint32_t column = 0;
   for (const Matrix& m : product.matrices) {
@@ -423,6 +436,35 @@ Result<void> Encoder::multiply_generated(const Product& product, const RowList& 
   return check_cuda(
       launch_ending(product.ending, {memory_.as<float>(places_.products), places_.product_stride}, rows, stream),
       "ending products");
+}
+
+// The normed input lies in memory of its own, so that outputs may be written over the input at once.
+Result<void> Encoder::multiply_floats(const Product& product, const RowList& rows, Stream stream) const {
+  FloatMatVecArgs a;
+  auto* x = memory_.as<float>(places_.plain_x);
+  const Rows products{memory_.as<float>(places_.products), places_.product_stride};
+  HC_TRY(check_cuda(launch_prepare_input(product.in, product.width, product.norm, rows, x, nullptr, nullptr, 0, stream),
+                    "norming the input"));
+  const bool ends = !product.ending.norm.present;
+  a.x = x;
+  a.rows = rows;
+  a.n_multiprocessors = device_.multiprocessors;
+  a.ending = product.ending;
+  if (!ends) {
+    a.ending = {};
+    a.ending.n_parts = product.ending.n_parts;
+    a.rows.dest = nullptr;  // products lie in the order of the list
+  }
+  uint32_t column = 0;
+  for (size_t i = 0; i < product.matrices.size(); ++i) {
+    a.parts[i] = weights_.matrix(product.matrices[i]);
+    if (ends) continue;
+    a.ending.rows[i] = product.matrices[i].rows;
+    a.ending.out[i] = {products.data + column, products.stride};
+    column += product.matrices[i].rows;
+  }
+  HC_TRY(check_cuda(launch_float_mat_vec(a, stream), fmt::format("products of {} rows", rows.n)));
+  return ends ? Result<void>() : check_cuda(launch_ending(product.ending, products, rows, stream), "ending products");
 }
 
 Result<void> Encoder::multiply_prompt(const Product& product, const RowList& rows, Stream stream) const {

@@ -79,6 +79,10 @@ MatVecPath mat_vec_path(const program::Program& program, const program::Step& st
 /// Whether all of them are packed tiles of one format.
 bool packed_alike(const program::Program& program, const std::vector<bool>& packed,
                   const std::vector<program::Matrix>& matrices);
+/// Whether all of them are floats of one format in the file's layout, in rows of whole octets: they are multiplied in
+/// one launch.
+bool floats_alike(const program::Program& program, const std::vector<bool>& packed,
+                  const std::vector<program::Matrix>& matrices);
 bool unpacked_in_registers(const program::Program& program, const std::vector<bool>& packed, const program::Matrix& m);
 
 /// Kernel, launches and reasons of a mixture for generated rows.
@@ -127,6 +131,7 @@ class Encoder {
     EndingArgs ending;
   };
   Result<void> multiply_generated(const Product& product, const RowList& rows, MatVecPath path, Stream stream) const;
+  Result<void> multiply_floats(const Product& product, const RowList& rows, Stream stream) const;
   Result<void> multiply_prompt(const Product& product, const RowList& rows, Stream stream) const;
   Result<void> multiply_prompt_split(const Product& product, const RowList& rows, Stream stream) const;
   Result<void> multiply_prompt_in_halves(const Product& product, const RowList& rows, Stream stream) const;
