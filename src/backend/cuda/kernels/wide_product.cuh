@@ -198,6 +198,7 @@ __device__ __forceinline__ void end_unit(const WideProductArgs& a, uint32_t rows
 
 template <FormatSet kSet, int kN>
 __global__ void __launch_bounds__(kWideThreads, 1) wide_product(const __grid_constant__ WideProductArgs a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(128) uint8_t dynamic[];
   __shared__ float scales[kWideRows];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -264,6 +265,7 @@ __global__ void __launch_bounds__(kWideThreads, 1) wide_product(const __grid_con
     end_unit(a, rows, first + unit, (first - launch_first + unit) * unit_tiles, item % n_folds * kWideFold, scales,
              lane);
   }
+#endif
 }
 
 template <FormatSet kSet, int kN>
