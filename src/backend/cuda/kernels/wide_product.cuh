@@ -4,7 +4,7 @@
 // A block takes four k tiles, whose activations of all rows stay in shared memory, and the row tiles of its slice. A
 // warp multiplies a row tile by these four for some rows at a time, with the sum of the four in registers, and leaves
 // it in memory. When all groups of the slice have come so far, its blocks add up the sums of a share of its outputs
-// each, group after group, and end them.
+// each, group after group, and end them. Only for compute capability 9.0, as the persistent kernel.
 #pragma once
 
 #include "backend/cuda/kernels/persistent_project.cuh"
