@@ -94,7 +94,7 @@ Result<void> Stepper::fly(const Work& work) {
   *work.top = *top;
   sequence.commit(position + 1);
   flight_.token = top->tokens[0];
-  if (flight_.end == position + 1) flight_ = {};
+  if (flight_.end == position + 1) land();  // a step that was not issued may have left a page
   return {};
 }
 
