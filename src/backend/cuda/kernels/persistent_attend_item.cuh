@@ -65,7 +65,9 @@ __device__ __forceinline__ const FoundItem& find_item(const StepArgs& a, const S
   if (i < kPagesPerChunk) {
     const AttendItem item = item_of(a, op, blockIdx.x + ordinal * gridDim.x);
     const uint32_t page = item.chunk * kPagesPerChunk + i;
-    if (item.n_chunks != 0 && page * kPage <= a.position[item.row]) {
+    // Pages that a window has passed may not be there.
+    if (item.n_chunks != 0 && page * kPage <= a.position[item.row] &&
+        (page + 1) * kPage > item.chunk * kChunk + item.visible.begin) {
       const uint32_t* table = a.tables + a.table_start[size_t(a.row[item.row]) * a.n_pools + op.pool];
       found.pages[i] = page_memory(op.cache, table[page]);
     }

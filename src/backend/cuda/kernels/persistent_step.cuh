@@ -33,7 +33,7 @@ __device__ __forceinline__ void bring_cache_ahead(const StepArgs& a, const StepO
   const uint32_t page = lane / 2 % kPagesPerChunk, first = page * kPage, end = found.item.visible.end;
   const CacheView& c = op.cache;
   if (found.ordinal != 0 || found.pool != op.pool || found.kv_heads != c.n_kv_heads || found.item.n_chunks == 0) return;
-  if (lane >= int(2 * kPagesPerChunk) || first >= end) return;
+  if (lane >= int(2 * kPagesPerChunk) || first >= end || first + kPage <= found.item.visible.begin) return;
   const uint32_t bytes = min(end - first, kPage) * c.key_dim * uint32_t(sizeof(__half));
   const uint8_t* from = found.pages[page] + op.ahead_layer_offset + found.item.kv_head * c.head_bytes;
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from + (lane % 2 == 0 ? 0 : c.value_offset)),
