@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/checked.h"
+#include "base/log.h"
 
 #include <algorithm>
 #include <bit>
@@ -100,7 +101,13 @@ Result<PersistentStep> PersistentStep::make(const program::Program& program, con
   a.patience_ns = kPatienceNs;
   HC_TRY(p.reset(stream));
   if (options.max_rows >= kWideFrom) {
-    HC_ASSIGN(p.wide_, WideStep::make(program, plan, p.formats_, weights, device, options.max_rows));
+    auto wide = WideStep::make(program, plan, p.formats_, weights, device, options.max_rows);
+    if (wide)
+      p.wide_ = std::move(*wide);
+    else if (wide.error().code == ErrorCode::kOutOfMemory || wide.error().code == ErrorCode::kUnsupported)
+      log_warning("batches of many generated rows run {} at a time: {}", kStepRows, wide.error().message);
+    else
+      return tl::unexpected(wide.error());
   }
   return p;
 }
@@ -217,7 +224,7 @@ Result<void> PersistentStep::finish(Stream stream) {
   if (!hung()) return {};
   HC_TRY(reset(stream));
   return fail(ErrorCode::kInternal,
-              "CUDA: the blocks of the persistent kernel waited {} s for each other, and gave up: the step is void; a "
+              "CUDA: the blocks of a step's kernel waited {} s for each other, and gave up: the step is void; a "
               "multiprocessor that is held by another program can cause this",
               kPatienceNs / 1'000'000'000);
 }

@@ -4,6 +4,9 @@
 //
 // Vectors lie in planes as there, but a place is used again once nobody reads it any more, and the kernels' order takes
 // the place of polling: nothing is poisoned.
+//
+// Blocks of a product wait for each other, and are all resident if no other program or executor holds multiprocessors
+// at the same time; one that waits too long ends the step with an error, as in the persistent kernel.
 #pragma once
 
 #include "backend/cuda/persistent_args.h"

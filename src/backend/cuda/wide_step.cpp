@@ -15,8 +15,8 @@ using namespace program;
 namespace {
 
 constexpr uint64_t kMostSumBytes = 40 << 20;  // of a launch's products: they should stay in L2
-constexpr uint64_t kMostChunkBytes =
-    256 << 20;  // of attention's chunks: rows that would take more run one after another
+// Of attention's chunks: groups of rows that together would take more run one after another.
+constexpr uint64_t kMostChunkBytes = 256 << 20;
 
 // ---- sharing the work out
 
@@ -107,7 +107,10 @@ Result<WideStep> WideStep::make(const Program& program, const PersistentPlan& pl
     }
     p.k_tiles = ceil_div(op.cols, kTileCols);
     p.n_groups = ceil_div(p.k_tiles, kWideKTiles);
-    p.n_slices = std::max(1u, device.multiprocessors / p.n_groups);
+    if (p.n_groups > device.multiprocessors)
+      return unsupported("steps of many rows: products of {} columns take more than {} multiprocessors", op.cols,
+                         device.multiprocessors);
+    p.n_slices = device.multiprocessors / p.n_groups;
     const std::vector<uint64_t> cost_before = costs(p);
     const auto units = uint32_t(cost_before.size() - 1);
     const uint64_t unit_bytes = uint64_t{p.n_groups} * wide_unit_tiles(op) * padded * kTileRows * sizeof(float);
