@@ -71,4 +71,13 @@ __device__ __forceinline__ float await(float seen, const float* from, Watchdog& 
 }
 __device__ __forceinline__ float await(const float* from, Watchdog& dog) { return await(look(from), from, dog); }
 
+/// Until so many have added to the counter, whose writes are seen then.
+__device__ __forceinline__ void await_count(const uint32_t* counter, uint32_t n, Watchdog& dog) {
+  uint32_t seen;
+  for (uint32_t polls = 1;; ++polls) {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+    if (seen >= n || (polls % kPollsBetweenLooks == 0 && dog.gives_up())) break;
+  }
+}
+
 }  // namespace honeycrisp::backend::cuda

@@ -159,14 +159,8 @@ __device__ __forceinline__ void merge_head(const StepArgs& a, const StepOp& op, 
                                            uint32_t head, uint32_t n_chunks, uint8_t* work) {
   const uint32_t dim = op.cache.value_dim, kv_head = head / op.heads_per_kv;
   const int lane = this_thread() % 32;
-  if (this_thread() == 0) {  // pairs with the release of the blocks that left the chunks
-    const uint32_t* arrivals = arrivals_of(a, op, row, kv_head);
-    uint32_t seen;
-    for (uint32_t polls = 1;; ++polls) {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrivals) : "memory");
-      if (seen >= n_chunks || (polls % kPollsBetweenLooks == 0 && s.dog.gives_up())) break;
-    }
-  }
+  // Pairs with the release of the blocks that left the chunks.
+  if (this_thread() == 0) await_count(arrivals_of(a, op, row, kv_head), n_chunks, s.dog);
   sync_warps();
   const float* from = partials_of(a, op, row, head);
   if (this_thread() < 32) {

@@ -139,13 +139,8 @@ __device__ __forceinline__ float* sums_of_tile(const WideProductArgs& a, uint32_
 __device__ __forceinline__ void meet_slice(const WideProductArgs& a, uint32_t slice) {
   Watchdog dog;
   dog.begin(a.failed, a.patience_ns);
-  uint32_t* arrived = a.arrived + slice;
-  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
-  uint32_t seen;
-  for (uint32_t polls = 1;; ++polls) {
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
-    if (seen >= a.n_groups || (polls % kPollsBetweenLooks == 0 && dog.gives_up())) break;
-  }
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(a.arrived + slice) : "memory");
+  await_count(a.arrived + slice, a.n_groups, dog);
 }
 
 // Ends the outputs of a unit in rows [row0, row0 + kWideFold), of which a warp has a block of 32 each.
