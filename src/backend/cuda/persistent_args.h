@@ -144,6 +144,16 @@ inline constexpr uint32_t kTensorAttendBytes = (kMostStepHeadsPerKv * 2 + 2 + kS
 inline constexpr uint32_t kPlainAttendBytes =
     kMostStepHeadsPerKv * (kMostStepHeadDim + program::kAttentionChunk + kStepThreads * 2) * 4;
 
+/// Chunks of positions that a row at `position` attends to.
+struct RowChunks {
+  uint32_t first, n;
+};
+constexpr RowChunks chunks_of(uint32_t position, uint32_t window) {
+  constexpr uint32_t kChunk = program::kAttentionChunk;
+  const uint32_t first = window != 0 && position >= window ? (position - window + 1) / kChunk : 0;
+  return {first, position / kChunk - first + 1};
+}
+
 /// One launch: up to kStepRows rows of the batch.
 struct StepArgs {
   const StepOp* ops = nullptr;

@@ -1,5 +1,6 @@
 #include "backend/cuda/persistent_step.h"
 
+#include "backend/cuda/step_rows.h"
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/log.h"
@@ -130,13 +131,11 @@ uint32_t PersistentStep::rows_per_launch() const {
 
 Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, const std::vector<const float*>& ropes,
                                    float* logits, Stream stream, StepTimes* times) {
-  if (wide_ && batch.rows.size() >= kWideFrom) {
-    StepArgs a = args_;
-    std::copy(ropes.begin(), ropes.end(), a.ropes);
-    a.table_start = rows.table_start;
-    a.tables = rows.tables;
-    return wide_->issue(batch, rows, a, logits, stream, times);
-  }
+  StepArgs of_all = args_;
+  std::copy(ropes.begin(), ropes.end(), of_all.ropes);
+  of_all.table_start = rows.table_start;
+  of_all.tables = rows.tables;
+  if (wide_ && batch.rows.size() >= kWideFrom) return wide_->issue(batch, rows, of_all, logits, stream, times);
   const uint32_t together = std::min(rows_per_launch(), uint32_t(batch.rows.size()));
   const uint32_t n_chunks = ceil_div(rows.n_positions, program::kAttentionChunk);
   const uint64_t partial_floats = together * n_chunks * plan_.partial_floats;
@@ -150,7 +149,7 @@ Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, con
   }
   int32_t dest = 0;
   for (uint32_t first = 0; first < batch.rows.size(); first += together) {
-    StepArgs a = args_;
+    StepArgs a = of_all;
     a.n_rows = std::min(together, uint32_t(batch.rows.size()) - first);
     size_t kernel = 0;
     while (kRowCounts[kernel] < a.n_rows || kernels_[kernel].shared.ring == 0) ++kernel;
@@ -170,18 +169,8 @@ Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, con
     a.partials = partials_.as<float>();
     a.partial_floats = partial_floats;
     a.n_chunks = n_chunks;
-    std::copy(ropes.begin(), ropes.end(), a.ropes);
-    a.table_start = rows.table_start;
-    a.tables = rows.tables;
     a.logits = logits;
-    for (uint32_t i = 0; i < a.n_rows; ++i) {
-      const Row& row = batch.rows[first + i];
-      a.row[i] = first + i;
-      a.position[i] = row.position;
-      for (uint32_t j = 0; j <= i; ++j)
-        if (batch.rows[first + j].sequence == row.sequence) a.earlier[i] |= 1u << j;
-      a.dest[i] = row.wants_logits ? dest++ : kNoLogits;
-    }
+    put_rows(a, batch, first, dest);
     if (times != nullptr) {
       a.ends = ends_.as<uint64_t>();
       HC_TRY(check_cuda(cudaMemsetAsync(ends_.as(), 0, end_bytes, stream), "clearing times"));

@@ -1,5 +1,6 @@
 #include "backend/cuda/wide_step.h"
 
+#include "backend/cuda/step_rows.h"
 #include "backend/cuda/wide_places.h"
 #include "base/checked.h"
 
@@ -202,16 +203,10 @@ Result<void> WideStep::issue_rows(const Batch& batch, uint32_t first, uint32_t n
     a.partial_floats = 0;  // one half serves all, as kernels follow one another
     a.n_chunks = n_chunks;
     a.n_rows = std::min(kStepRows, n_rows - g * kStepRows);
+    put_rows(a, batch, first + g * kStepRows, dest);
     for (uint32_t i = 0; i < a.n_rows; ++i) {
-      const uint32_t at = first + g * kStepRows + i;
-      const Row& row = batch.rows[at];
-      a.row[i] = at;
-      a.position[i] = row.position;
-      a.earlier[i] = 0;
-      for (uint32_t j = 0; j <= i; ++j)
-        if (batch.rows[at - i + j].sequence == row.sequence) a.earlier[i] |= 1u << j;
-      a.dest[i] = dests[g * kStepRows + i] = row.wants_logits ? dest++ : kNoLogits;
-      in_turn |= group_of.emplace(row.sequence, g).first->second != g;
+      dests[g * kStepRows + i] = a.dest[i];
+      in_turn |= group_of.emplace(batch.rows[a.row[i]].sequence, g).first->second != g;
     }
   }
   if (times != nullptr) HC_TRY(times->mark(0, stream));
@@ -261,10 +256,7 @@ Result<void> WideStep::issue_attend(const WideRowsArgs& rows, const StepOp& op, 
     for (uint32_t g = first; g < first + n; ++g) {
       uint32_t of_group = 0;
       for (uint32_t i = 0; i < rows.groups[g].n_rows; ++i) {
-        const uint32_t position = rows.groups[g].position[i];
-        const uint32_t begin =
-            op.window != 0 && position >= op.window ? (position - op.window + 1) / kAttentionChunk : 0;
-        const uint32_t chunks = position / kAttentionChunk - begin + 1;
+        const uint32_t chunks = chunks_of(rows.groups[g].position[i], op.window).n;
         of_group += chunks * op.cache.n_kv_heads;
         merges |= chunks > 1;
       }

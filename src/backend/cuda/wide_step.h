@@ -7,8 +7,6 @@
 #include "backend/cuda/persistent_plan.h"
 #include "backend/cuda/wide_args.h"
 
-#include <span>
-
 namespace honeycrisp::backend::cuda {
 
 class WideStep {

@@ -12,13 +12,8 @@
 
 namespace honeycrisp::backend::cuda {
 
-struct RowChunks {
-  uint32_t first, n;
-};
 __device__ __forceinline__ RowChunks chunks_of(const StepArgs& a, const StepOp& op, uint32_t row) {
-  const uint32_t position = a.position[row];
-  const uint32_t first = op.window != 0 && position >= op.window ? (position - op.window + 1) / kChunk : 0;
-  return {first, position / kChunk - first + 1};
+  return chunks_of(a.position[row], op.window);
 }
 
 /// The item, or n_chunks = 0 past the last.
