@@ -229,14 +229,16 @@ TEST_F(OnCuda, infinite_values_reach_only_the_rows_that_see_them) {
 
 // Values near the largest float, multiplied by small weights: no f16 of the way overflows.
 TEST_F(OnCuda, activations_near_the_largest_float_do_not_overflow) {
-  for (Format format : {Format::kQ4_0, Format::kQ5_0}) {
+  for (const auto& [format, table] : {std::pair{Format::kQ4_0, Format::kF32},
+                                      {Format::kQ5_0, Format::kF32},
+                                      {Format::kQ4_0, Format::kBF16},
+                                      {Format::kQ5_0, Format::kQ4_0}}) {
     TinyProgram t;
     const BufferId small = t.buffer(t.width);
     std::get<Embed>(t.program.steps[0].op).scale = 5e37f;
     t.store(t.matrix(format, t.width, t.width), t.all(0), t.all(small), {.scale = 1e-37f});
     std::get<Project>(t.program.steps.back().op).input_norm.reset();
-    t.add(Logits{t.all(small), t.norm(t.width), t.matrix(Format::kF32, TinyProgram::kVocabulary, t.width), 1, 0},
-          "logits");
+    t.add(Logits{t.all(small), t.norm(t.width), t.matrix(table, TinyProgram::kVocabulary, t.width), 1, 0}, "logits");
     ASSERT_TRUE(check(t.program).has_value());
     expect_near_reference_and_stable(t, 9, CacheType::kF32);
   }

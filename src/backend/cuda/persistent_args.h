@@ -56,6 +56,8 @@ struct alignas(16) StepOp {
   // Places of fragments, and of what belongs to them: of the input, of the outputs, which are multiplied by the norm's
   // weights of the op that reads them.
   uint32_t fragments_in = kNoPlace, fragments_out = kNoPlace;
+  // Whether a product's activations are f16, or limbs of a byte; and the fragments that the op makes.
+  bool halves_in = false, halves_out = false;
   const float* fragments_norm = nullptr;
   float scale = 1, out_scale = 1, softcap = 0;
 
@@ -128,9 +130,11 @@ constexpr uint32_t partial_bytes(uint32_t rows) { return rows * kTileRows * 4; }
 /// Values that are published together, by one warp. Words of the fragments of so many values: of pairs of blocks, then
 /// four words a block.
 inline constexpr uint32_t kFragmentBlock = 32;
-constexpr uint32_t limb_words(uint32_t values) { return (values + 2 * kFragmentBlock - 1) / (2 * kFragmentBlock) * 32; }
+constexpr uint32_t value_words(uint32_t values) {
+  return (values + 2 * kFragmentBlock - 1) / (2 * kFragmentBlock) * 32;
+}
 constexpr uint32_t fragment_words(uint32_t values) {
-  return limb_words(values) + (values + kFragmentBlock - 1) / kFragmentBlock * 4;
+  return value_words(values) + (values + kFragmentBlock - 1) / kFragmentBlock * 4;
 }
 /// k tiles of a product that are staged, and whose partial sums wait, together.
 constexpr uint32_t chunk_tiles(uint32_t k_tiles, uint32_t fit) {

@@ -205,9 +205,9 @@ class Lowering {
     if (attend.n_heads > layer.n_kv_heads * kMostStepHeadsPerKv)
       return fmt::format("{} heads for {} of keys", attend.n_heads, layer.n_kv_heads);
     if (attend.norm_whole_projection && (attend.q_norm || attend.k_norm)) return "a norm over all heads together";
-    // Gemma 4's, whose attention amplifies the rounding of activations to 15 bits to a mean KL of 1e-5 (golden family
-    // in BF16; 4e-6 in Q8_0).
-    if (attend.v_norm) return "a norm of the values: activations of 15 bits are too coarse for such models";
+    // Gemma 4's, whose attention amplifies the rounding of activations: even to 15 bits it makes a mean KL of 1e-5
+    // (golden family in BF16; 4e-6 in Q8_0).
+    if (attend.v_norm) return "a norm of the values: activations of eleven bits are too coarse for such models";
     if (attend.temperature) return "a temperature of attention by position";
     if (program_.ropes.size() > kMostStepRopes) return fmt::format("{} kinds of rope", program_.ropes.size());
     const Attend* owner = &attend;  // of the keys and values: what it appends, every reader appends again
@@ -300,6 +300,13 @@ bool reads_floats(const StepOp& op, uint32_t place, uint32_t end) {
   return (op.fragments_in == kNoPlace && within(op.in)) || within(op.add);
 }
 
+// Products with floats take activations as f16.
+void choose_forms(const Program& program, std::vector<StepOp>& ops, const std::vector<std::vector<Matrix>>& matrices) {
+  for (size_t i = 0; i < ops.size(); ++i)
+    ops[i].halves_in = std::any_of(matrices[i].begin(), matrices[i].end(),
+                                   [&](const Matrix& m) { return is_packed_float(program.weight(m).format); });
+}
+
 // Outputs that one product reads whole are published as its fragments, and as floats only where others read them.
 // Those of a block of columns come from one thread block then; so a product of so few row tiles that every block can
 // have one at most publishes floats, if the kernel serves one row. (Several rows cost more to make fragments of.)
@@ -320,10 +327,11 @@ void share_fragments(std::vector<StepOp>& ops, uint32_t& plane, uint32_t rows_of
     if (attends && reader->norm.weight != nullptr) continue;  // it publishes values as they are
     maker.fragments_out = plane;
     maker.fragments_norm = reader->norm.weight;
+    maker.halves_out = reader->halves_in;
     plane += round_up(fragment_words(rows), kPlaceAlignment);
     for (StepOp& op : ops)  // and others that want the same
       if (op.kind == StepOpKind::kProject && op.in == maker.out[0] && op.cols == rows &&
-          op.norm.weight == maker.fragments_norm)
+          op.norm.weight == maker.fragments_norm && op.halves_in == maker.halves_out)
         op.fragments_in = maker.fragments_out;
     maker.floats_out = std::any_of(
         ops.begin(), ops.end(), [&](const StepOp& op) { return reads_floats(op, maker.out[0], maker.out[0] + rows); });
@@ -607,6 +615,7 @@ Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType ty
     }
   }
   needs.head_dim = plan.head_dim = lowering.head_dim.value_or(0);
+  choose_forms(program, plan.ops, plan.matrices);
   const std::vector<StepOp> plain = std::move(plan.ops);
   for (size_t i = 0; i < kRowCounts.size(); ++i) {
     std::vector<StepOp> ops = plain;

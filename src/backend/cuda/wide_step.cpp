@@ -58,6 +58,7 @@ std::vector<uint32_t> WideStep::lower(const PersistentPlan& plan) {
   };
   for (uint32_t i = 0; i < plan.ops.size(); ++i) {
     StepOp op = plan.ops[i];
+    op.halves_in = op.halves_out = true;  // products of many rows are made of f16
     if (op.kind == StepOpKind::kProject && op.fragments_in == kNoPlace) {
       StepOp maker;
       maker.kind = StepOpKind::kFragments;
@@ -65,6 +66,7 @@ std::vector<uint32_t> WideStep::lower(const PersistentPlan& plan) {
       maker.cols = maker.rows[0] = op.cols;
       maker.norm.weight = op.norm.weight;
       maker.fragments_out = op.fragments_in = beyond;
+      maker.halves_out = true;
       beyond += fragment_words(op.cols);
       add(maker, i);
     }
@@ -108,10 +110,7 @@ Result<WideStep> WideStep::make(const Program& program, const PersistentPlan& pl
     }
     p.k_tiles = ceil_div(op.cols, kTileCols);
     p.n_groups = ceil_div(p.k_tiles, kWideKTiles);
-    if (p.n_groups > device.multiprocessors)
-      return unsupported("steps of many rows: products of {} columns take more than {} multiprocessors", op.cols,
-                         device.multiprocessors);
-    p.n_slices = device.multiprocessors / p.n_groups;
+    p.n_slices = std::max(1u, device.multiprocessors / p.n_groups);
     const std::vector<uint64_t> cost_before = costs(p);
     const auto units = uint32_t(cost_before.size() - 1);
     const uint64_t unit_bytes = uint64_t{p.n_groups} * wide_unit_tiles(op) * padded * kTileRows * sizeof(float);
@@ -120,13 +119,14 @@ Result<WideStep> WideStep::make(const Program& program, const PersistentPlan& pl
       const auto first = uint32_t(uint64_t{units} * n / n_launches);
       const auto end = uint32_t(uint64_t{units} * (n + 1) / n_launches);
       if (first == end) continue;
+      p.first_unit = first;
+      p.n_units = end - first;
       p.n_row_tiles = (end - first) * wide_unit_tiles(op);
       w.launches_.push_back({i, p});
       const std::vector<uint32_t> of_launch = slices(cost_before, first, end, p.n_slices);
       starts.insert(starts.end(), of_launch.begin(), of_launch.end());
       sum_bytes = std::max(sum_bytes, (end - first) * unit_bytes);
-      square_floats = std::max(square_floats, uint64_t{p.n_slices} * kWideRows * p.k_tiles);
-      w.n_arrivals_ += p.n_slices;
+      square_floats = std::max(square_floats, uint64_t{kWideRows} * p.k_tiles);
     }
   }
 
@@ -135,7 +135,7 @@ Result<WideStep> WideStep::make(const Program& program, const PersistentPlan& pl
   w.sums_ = layout.add(sum_bytes, 1);
   w.squares_ = layout.add(square_floats, sizeof(float));
   const uint64_t chunk_counts = uint64_t{kWideGroups} * w.n_attends_ * kStepRows * w.most_kv_heads_;
-  w.count_bytes_ = (w.n_arrivals_ + chunk_counts) * sizeof(uint32_t);
+  w.count_bytes_ = chunk_counts * sizeof(uint32_t);
   w.counts_ = layout.add(w.count_bytes_, 1);
   w.slices_ = layout.add(starts.size(), sizeof(uint32_t));
   HC_ASSIGN(w.memory_, Memory::allocate(layout.total(), fmt::format("vectors of steps of {} rows", rows)));
@@ -143,14 +143,11 @@ Result<WideStep> WideStep::make(const Program& program, const PersistentPlan& pl
       cudaMemcpy(w.memory_.as(w.slices_), starts.data(), starts.size() * sizeof(uint32_t), cudaMemcpyHostToDevice),
       "uploading the slices of products"));
   const auto* slice_units = w.memory_.as<uint32_t>(w.slices_);
-  auto* arrived = w.memory_.as<uint32_t>(w.counts_);
   for (Launch& launch : w.launches_) {
     WideProductArgs& p = launch.product;
     if (p.n_slices == 0) continue;
     p.slice_units = slice_units;
     slice_units += p.n_slices + 1;
-    p.arrived = arrived;
-    arrived += p.n_slices;
     p.planes = w.memory_.as<float>(w.planes_);
     p.plane = w.plane_;
     p.partials = w.memory_.as<float>(w.sums_);
@@ -197,7 +194,7 @@ Result<void> WideStep::issue_rows(const Batch& batch, uint32_t first, uint32_t n
     a = args;
     a.planes = memory_.as<float>(planes_) + uint64_t{g} * kStepRows * plane_;
     a.plane = plane_;
-    a.arrivals = memory_.as<uint32_t>(counts_) + n_arrivals_ + uint64_t{g} * n_attends_ * kStepRows * most_kv_heads_;
+    a.arrivals = memory_.as<uint32_t>(counts_) + uint64_t{g} * n_attends_ * kStepRows * most_kv_heads_;
     a.arrival_heads = most_kv_heads_;
     a.partials = partials_.as<float>() + g % together * group_floats;
     a.partial_floats = 0;  // one half serves all, as kernels follow one another
@@ -229,10 +226,9 @@ Result<void> WideStep::issue_rows(const Batch& batch, uint32_t first, uint32_t n
         p.n_rows = n_rows;
         std::copy(dests, dests + n_rows, p.dest);
         p.logits = logits;
-        p.failed = args.failed;
-        p.patience_ns = args.patience_ns;
         status = formats_ == FormatSet::kOften ? launch_wide_product<FormatSet::kOften>(p, stream)
                                                : launch_wide_product<FormatSet::kAll>(p, stream);
+        if (status == 0) status = launch_wide_finish(p, stream);
         break;
       }
     }

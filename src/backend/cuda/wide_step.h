@@ -42,7 +42,7 @@ class WideStep {
   FormatSet formats_ = FormatSet::kOften;
   DeviceMatrix embedding_;
   float embedding_scale_ = 1;
-  uint32_t embedded_ = 0, plane_ = 0, n_attends_ = 0, most_kv_heads_ = 0, n_arrivals_ = 0, n_steps_ = 0, n_blocks_ = 0;
+  uint32_t embedded_ = 0, plane_ = 0, n_attends_ = 0, most_kv_heads_ = 0, n_steps_ = 0, n_blocks_ = 0;
   uint64_t chunk_floats_ = 0;  // of attention: of one row and chunk
   Memory memory_;
   uint64_t planes_ = 0, sums_ = 0, squares_ = 0, counts_ = 0, slices_ = 0;  // offsets

@@ -1,5 +1,6 @@
 // Packed tiles of every format on the host, by the device's own functions: what packing keeps, and products of a tile
 // in both paths against sums in f64. Needs no device and no CUDA.
+#include "backend/cuda/kernels/half_tile.cuh"
 #include "backend/cuda/kernels/packing.cuh"
 #include "backend/cuda/kernels/step_tile.cuh"
 #include "backend/cuda/kernels/tile_product.cuh"
@@ -89,16 +90,20 @@ std::vector<double> largest_terms(const uint8_t* tile) {
 
 // ---- the persistent kernel's products
 
-// A row's activations of a tile: integers of 15 bits and powers of two, and what stage_piece makes of them.
+// A row's activations of a tile: integers of eleven significant bits and powers of two, and what is staged of them, as
+// limbs of a byte and as f16.
 struct RowOfTile {
   int x[kTileCols];
-  KnownOfTile known{};
-  alignas(16) uint32_t limbs[kLimbWords] = {};
+  int exponents[8];  // of the blocks' scales, relative to the tile's: 0 .. -24
+  KnownOfTile known{}, known_of_halves{};
+  alignas(16) uint32_t limbs[kLimbWords] = {}, halves[kHalfWords] = {};
 
-  double value(uint32_t column) const { return double(known.scale[column / 32]) * x[column]; }
-  void prepare() {
+  double value(uint32_t column) const { return std::ldexp(double(known.whole) * x[column], exponents[column / 32]); }
+  void prepare(float whole) {
+    known.whole = known_of_halves.whole = whole;
     for (int blk = 0; blk < 8; ++blk) {
       int sum = 0, low_sum = 0;
+      const float scale = std::ldexp(1.0f, exponents[blk]);
       for (int j = 0; j < 32; ++j) {
         const int v = x[32 * blk + j], high = j / 16, t = j % 16 / 4, byte = byte_of_element(j % 4);
         sum += v;
@@ -106,54 +111,74 @@ struct RowOfTile {
         for (int limb = 0; limb < 2; ++limb)
           limbs[blk / 2 * 32 + limb * 16 + t * 4 + blk % 2 * 2 + high] |= uint32_t(limb == 0 ? (v >> 7) & 255 : v & 127)
                                                                           << (8 * byte);
+        const float half = scale * float(v);
+        EXPECT_EQ(f16_to_f32(f32_to_f16(half)), half) << v;
+        halves[blk * 16 + int(half_word(uint32_t(j) & ~1u))] |= uint32_t{f32_to_f16(half)} << (16 * (j % 2));
       }
-      known.sum[blk] = known.scale[blk] * float(sum);
-      known.low_sum[blk] = known.scale[blk] * float(low_sum);
+      known.scale[blk] = scale;
+      known.sum[blk] = scale * float(sum);
+      known.low_sum[blk] = scale * float(low_sum);
+      known_of_halves.sum[blk] = known.sum[blk] / kUnscale;
+      known_of_halves.low_sum[blk] = known.low_sum[blk] / kUnscale;
     }
   }
 };
 
-constexpr int kMostActivation = 127 * 128 - 1;
+constexpr int kMostActivation = 127 * 128;
+
+// To eleven significant bits.
+int rounded(int v) {
+  int bits = 0;
+  while (std::abs(v) >> bits >= 2048) ++bits;
+  return v / (1 << bits) * (1 << bits);
+}
 
 std::vector<RowOfTile> random_activations(Random& random, int n) {
   std::vector<RowOfTile> rows(static_cast<size_t>(n));
   for (int row = 0; row < n; ++row) {
     RowOfTile& a = rows[size_t(row)];
-    for (float& scale : a.known.scale) scale = std::ldexp(1.0f, int(random.bits() % 9) - 17);
-    for (int& x : a.x) x = int(random.bits() % uint32_t(2 * kMostActivation + 1)) - kMostActivation;
+    for (int& exponent : a.exponents) exponent = -int(random.bits() % (row == 4 ? 25 : 9));
+    for (int& x : a.x) x = rounded(int(random.bits() % uint32_t(2 * kMostActivation + 1)) - kMostActivation);
     if (row == 1)  // the largest sums
       for (int& x : a.x) x = kMostActivation;
     if (row == 2)
       for (int& x : a.x) x = -kMostActivation;
     if (row == 3)
       for (int i = 0; i < int(kTileCols); ++i) a.x[i] = i == 77 ? -1 : 0;
-    a.prepare();
+    a.prepare(std::ldexp(1.0f, -9));
   }
   return rows;
 }
 
-template <Format F, int kRows>
+enum class Form { kLimbs, kHalves };
+
+template <Format F, int kRows, Form kForm>
 std::vector<float> products_of_rows(const uint8_t* tile, const std::vector<RowOfTile>& rows) {
+  constexpr bool kLimbs = kForm == Form::kLimbs;
   std::vector<float> partial(size_t(kTileRows) * kRows), products(partial.size());
-  struct alignas(16) Limbs {
-    uint32_t words[kLimbWords * kRows];
-  } limbs;
+  struct alignas(16) Staged {
+    uint32_t words[kHalfWords * kRows];
+  } staged;
   KnownOfTile known[kRows];
   for (int row = 0; row < kRows; ++row) {
-    std::memcpy(limbs.words + row * kLimbWords, rows[size_t(row)].limbs, sizeof rows[0].limbs);
-    known[row] = rows[size_t(row)].known;
+    const RowOfTile& from = rows[size_t(row)];
+    known[row] = kLimbs ? from.known : from.known_of_halves;
+    for (int i = 0; i < kHalfWords; i += 4) {
+      const int to = kLimbs ? i : half_place(row, i / 16, i / 4 % 4);
+      std::memcpy(staged.words + row * kHalfWords + to, (kLimbs ? from.limbs : from.halves) + i, 16);
+    }
   }
   run_warp([&](int lane) {
     Tile<F> r;
     load_tile<F, PlainLoad>(r, tile, lane);
-    if constexpr (kRows == 1 && is_packed_float(F)) {
-      multiply_row<F>(partial.data(), r, limbs.words, known[0], lane);
-    } else if constexpr (kRows == 1) {
+    if constexpr (kLimbs && kRows == 1) {
       Diagonal diagonal;
-      diagonal.load(limbs.words, known[0], lane);
+      diagonal.load(staged.words, known[0], lane);
       multiply_diagonal<F>(partial.data(), r, diagonal, lane);
+    } else if constexpr (kLimbs) {
+      multiply_limbs<F, kRows>(partial.data(), r, staged.words, known, lane);
     } else {
-      multiply_rows<F, kRows>(partial.data(), r, limbs.words, known, lane);
+      multiply_halves<F, kRows>(partial.data(), r, staged.words, known, lane);
     }
   });
   for (int row = 0; row < kRows; ++row)
@@ -169,11 +194,18 @@ void expect_products_of_integers(Random& random, std::optional<uint8_t> fill) {
   for (uint32_t i = 0; i < packed.tiles.size(); i += 3) {  // a whole tile, and the last, which no side fills
     const uint32_t row0 = i / packed.k_tiles * kTileRows, column0 = i % packed.k_tiles * kTileCols;
     const uint8_t* tile = packed.tiles[i].bytes;
-    const std::vector<float> eight = products_of_rows<F, 8>(tile, rows), four = products_of_rows<F, 4>(tile, rows);
-    ASSERT_EQ(std::memcmp(eight.data(), four.data(), four.size() * sizeof(float)), 0);
-    for (size_t row : {size_t{0}, size_t{1}, size_t{7}}) {
-      const std::vector<float> one = products_of_rows<F, 1>(tile, {rows[row]});
-      ASSERT_EQ(std::memcmp(&eight[row * kTileRows], one.data(), one.size() * sizeof(float)), 0) << row;
+    const std::vector<float> eight = products_of_rows<F, 8, Form::kHalves>(tile, rows);
+    const auto expect_same = [&](const std::vector<float>& found, size_t first, const char* of) {
+      EXPECT_EQ(std::memcmp(&eight[first * kTileRows], found.data(), found.size() * sizeof(float)), 0) << of << first;
+    };
+    expect_same(products_of_rows<F, 4, Form::kHalves>(tile, rows), 0, "four rows");
+    for (size_t row : {size_t{0}, size_t{1}, size_t{2}, size_t{4}, size_t{7}})
+      expect_same(products_of_rows<F, 1, Form::kHalves>(tile, {rows[row]}), row, "one row ");
+    if constexpr (!is_packed_float(F)) {
+      expect_same(products_of_rows<F, 8, Form::kLimbs>(tile, rows), 0, "eight rows of limbs");
+      expect_same(products_of_rows<F, 4, Form::kLimbs>(tile, rows), 0, "four rows of limbs");
+      for (size_t row : {size_t{0}, size_t{1}, size_t{2}, size_t{4}, size_t{7}})
+        expect_same(products_of_rows<F, 1, Form::kLimbs>(tile, {rows[row]}), row, "one row of limbs ");
     }
     const std::vector<double> terms = largest_terms<F>(tile);
     for (uint32_t row = 0; row < 8; ++row)
@@ -321,13 +353,13 @@ void expect_extremes(uint16_t largest, uint16_t infinite) {
   put(9, 40, largest);
   const Packed<F> packed(file, kTileRows, kTileCols);
   std::vector<RowOfTile> rows = random_activations(random, 8);
-  for (RowOfTile& row : rows) std::fill(std::begin(row.known.scale), std::end(row.known.scale), 0x1p-20f);
-  const std::vector<float> products = products_of_rows<F, 8>(packed.tile(0, 0), rows);
+  for (RowOfTile& row : rows) row.known.whole = row.known_of_halves.whole = 0x1p-20f;
+  const std::vector<float> products = products_of_rows<F, 8, Form::kHalves>(packed.tile(0, 0), rows);
   for (size_t row : {size_t{0}, size_t{1}, size_t{2}}) {
     const float* of_row = &products[row * kTileRows];
     for (uint32_t r16 = 0; r16 < kTileRows; ++r16) EXPECT_EQ(std::isfinite(of_row[r16]), r16 != 5) << r16;
     EXPECT_EQ(of_row[9], float(packed.value(9, 40) * rows[row].value(40)));
-    const std::vector<float> one = products_of_rows<F, 1>(packed.tile(0, 0), {rows[row]});
+    const std::vector<float> one = products_of_rows<F, 1, Form::kHalves>(packed.tile(0, 0), {rows[row]});
     for (uint32_t r16 = 0; r16 < kTileRows; ++r16) EXPECT_TRUE(r16 == 5 || one[r16] == of_row[r16]) << r16;
   }
 }

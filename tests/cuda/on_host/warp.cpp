@@ -33,10 +33,9 @@ const std::array<Words, kLanes>& offer(const Words& words) {
 }
 
 float half_of_word(uint32_t word, int i) { return honeycrisp::f16_to_f32(uint16_t(word >> (16 * i))); }
-float bf16_of_word(uint32_t word, int i) { return std::bit_cast<float>(word >> (16 * i) << 16); }
 
 // Register r of A: rows g + 8 (r % 2), columns 8 (r / 2) + 2 t, 2 t + 1; of B: rows 8 r + 2 t, 2 t + 1.
-void multiply_floats(float (&d)[4], const Words& mine, const float (&c)[4], float (*value)(uint32_t, int)) {
+void multiply_halves(float (&d)[4], const Words& mine, const float (&c)[4]) {
   const auto& all = offer(mine);
   const int g = this_lane() / 4, t = this_lane() % 4;
   for (int i = 0; i < 4; ++i) {
@@ -45,8 +44,23 @@ void multiply_floats(float (&d)[4], const Words& mine, const float (&c)[4], floa
     for (int k = 0; k < 16; ++k) {
       const uint32_t a = all[size_t(row % 8 * 4 + k % 8 / 2)][size_t(k / 8 * 2 + row / 8)];
       const uint32_t b = all[size_t(column * 4 + k % 8 / 2)][size_t(4 + k / 8)];
-      sum += double(value(a, k % 2)) * double(value(b, k % 2));
+      sum += double(half_of_word(a, k % 2)) * double(half_of_word(b, k % 2));
     }
+    d[i] = float(sum);
+  }
+}
+
+// The same of four bytes each, 16 x 8 by 8 x 8: register r of A: rows g + 8 (r % 2), column 4 (r / 2) + t; of B: row 4
+// r + t.
+void multiply_words(float (&d)[4], const Words& mine) {
+  const auto& all = offer(mine);
+  const int g = this_lane() / 4, t = this_lane() % 4;
+  for (int i = 0; i < 4; ++i) {
+    const int row = g + 8 * (i / 2), column = 2 * t + i % 2;
+    double sum = double(d[i]);
+    for (int k = 0; k < 8; ++k)
+      sum += double(std::bit_cast<float>(all[size_t(row % 8 * 4 + k % 4)][size_t(k / 4 * 2 + row / 8)])) *
+             double(std::bit_cast<float>(all[size_t(column * 4 + k % 4)][size_t(4 + k / 4)]));
     d[i] = float(sum);
   }
 }
@@ -87,17 +101,13 @@ namespace honeycrisp::backend::cuda {
 
 void mma_f16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1,
              const float (&c)[4]) {
-  multiply_floats(d, {a0, a1, a2, a3, b0, b1}, c, half_of_word);
+  multiply_halves(d, {a0, a1, a2, a3, b0, b1}, c);
 }
-void mma_bf16(float (&d)[4], const uint4& a, uint32_t b0, uint32_t b1, const float (&c)[4]) {
-  multiply_floats(d, {a.x, a.y, a.z, a.w, b0, b1}, c, bf16_of_word);
+void mma_tf32(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+  multiply_words(d, {a0, a1, a2, a3, b0, b1});
 }
-uint32_t sub_f16x2(uint32_t a, uint32_t b) {
-  const auto half = [&](int i) { return uint32_t(honeycrisp::f32_to_f16(half_of_word(a, i) - half_of_word(b, i))); };
-  return half(0) | half(1) << 16;
-}
-uint32_t sub_bf16x2(uint32_t a, uint32_t b) {  // of numbers whose difference is a bf16
-  const auto half = [&](int i) { return std::bit_cast<uint32_t>(bf16_of_word(a, i) - bf16_of_word(b, i)) >> 16; };
+uint32_t mul_f16x2(uint32_t a, uint32_t b) {
+  const auto half = [&](int i) { return uint32_t(honeycrisp::f32_to_f16(half_of_word(a, i) * half_of_word(b, i))); };
   return half(0) | half(1) << 16;
 }
 void mma_bytes(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {

@@ -101,7 +101,8 @@ __device__ __forceinline__ void publish_attended(const StepArgs& a, const StepOp
   const uint32_t column = head * op.cache.value_dim + d;
   value = gated(a, op, s, row, head, d, value);
   if (op.floats_out && exists) publish(plane + op.out[0] + column, value);
-  if (op.fragments_out != kNoPlace) publish_block(plane + op.fragments_out, op.rows[0], column, value, 1, exists);
+  if (op.fragments_out != kNoPlace)
+    publish_block(plane + op.fragments_out, op.halves_out, op.rows[0], column, value, 1, exists);
 }
 
 // Partial results of a row's head: [n_chunks][value_dim + 2].

@@ -70,14 +70,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   end_pass<1>(b.args, op, pass, b.memory, nullptr, [] {});
 }
 
-// A warp makes the fragments of a k tile of a row: each lane a piece, as stage_piece() does.
+// A warp makes the fragments of a k tile of a row, each lane a piece, as stage_piece() does.
 __global__ void __launch_bounds__(kFragmentWarps * 32)
     wide_fragments(float* planes, uint32_t plane_floats, const __grid_constant__ StepOp op) {
-  __shared__ __align__(16) uint32_t limbs[kFragmentWarps][kLimbWords];
-  __shared__ KnownOfTile known[kFragmentWarps];
   let_next_begin();
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, tile = blockIdx.x * kFragmentWarps + warp;
-  const uint32_t piece = tile * kPiecesPerTile + lane, k = column_of(int(piece)), block = piece >> 2, t = lane & 3;
+  const uint32_t lane = threadIdx.x % 32, tile = blockIdx.x * kFragmentWarps + threadIdx.x / 32;
+  const uint32_t piece = tile * kPiecesPerTile + lane, k = column_of(int(piece));
   const Piece weights = weights_of(op, int(piece));
   wait_for_previous();
   if (tile * kTileCols >= op.cols) return;
@@ -87,19 +85,11 @@ __global__ void __launch_bounds__(kFragmentWarps * 32)
   if (k + 16 < op.cols) v.high = __ldcg(reinterpret_cast<const float4*>(plane + op.in + k + 16));
   const float squares = squares_of_block(v);
   if (op.norm.weight != nullptr) v = times(v, weights);
-  stage_piece<1>(ProjectMemory<1>(limbs[warp], &known[warp]), v, 0, int(lane));
-  __syncwarp();
+  const MadePiece made(v, true, int(lane));
+  if (piece / 4 * kFragmentBlock >= op.cols) return;
   float* to = plane + op.fragments_out;
-  const uint32_t pair_block = tile * kBlocks + lane / kPiecesPerPair * 2;
-  if (pair_block * kFragmentBlock < op.cols) {  // a pair has room for both of its blocks
-    const uint32_t bias = lane / 4 % 2 == 0 ? kHighBias : 0;
-    uint4 words = reinterpret_cast<const uint4*>(limbs[warp])[lane];
-    words = {words.x ^ bias, words.y ^ bias, words.z ^ bias, words.w ^ bias};
-    reinterpret_cast<uint4*>(to + tile * kLimbWords)[lane] = words;
-  }
-  if (block * kFragmentBlock >= op.cols) return;
-  const auto* of_blocks = reinterpret_cast<const float*>(&known[warp]);
-  to[limb_words(op.cols) + block * 4 + t] = t < 3 ? of_blocks[t * kBlocks + block % kBlocks] : squares;
+  reinterpret_cast<uint4*>(to)[piece] = made.all_words();
+  to[value_words(op.cols) + piece] = lane % 4 < 3 ? made.known : squares;
 }
 
 constexpr uint32_t attend_bytes(const StepArgs& a) { return a.head_dim != 0 ? kTensorAttendBytes : kPlainAttendBytes; }
