@@ -208,6 +208,9 @@ class CudaExecutor final : public Executor {
   uint32_t first_in_flight_ = 0, n_in_flight_ = 0;
   std::array<cudaEvent_t, kMostInFlight> arrived_ = {};  // of each slot: its results are on the host
   std::array<uint8_t, kMostInFlight> in_flight_top_ = {};
+  // An error: a step that was not issued may have put its token in the place of the one that the next would follow, so
+  // that none follows any more, until those in flight are collected.
+  Result<void> token_;
   Plan plan_;
 };
 
@@ -458,6 +461,8 @@ void CudaExecutor::idle() {
 Result<void> CudaExecutor::issue(const Batch& batch, bool follows) {
   HC_CHECK(n_in_flight_ < kMostInFlight && follows == (n_in_flight_ != 0), "{} in flight", n_in_flight_);
   HC_TRY(std::exchange(pending_, {}));
+  if (!follows) token_ = {};
+  HC_TRY(token_);
   HC_TRY(validate(batch));
   HC_ASSIGN(const Wanted wanted, check_wanted(batch, program_.vocabulary, 0, 1));
   if (batch.rows.size() != 1 || batch.rows[0].role != Role::kGenerated)
@@ -469,8 +474,11 @@ Result<void> CudaExecutor::issue(const Batch& batch, bool follows) {
   auto issued = [&]() -> Result<void> {
     HC_ASSIGN(const StepRows rows, take_in(batch, follows));
     HC_TRY(launch(batch, rows));
-    HC_TRY(top_.issue(logits_.as<float>(), wanted, slot, inputs_.device_token(), stream_));
-    return check_cuda(cudaEventRecord(arrived_[slot], stream_), "marking the end of a step");
+    token_ = [&]() -> Result<void> {
+      HC_TRY(top_.issue(logits_.as<float>(), wanted, slot, inputs_.device_token(), stream_));
+      return check_cuda(cudaEventRecord(arrived_[slot], stream_), "marking the end of a step");
+    }();
+    return token_;
   }();
   if (!issued) {
     idle();
