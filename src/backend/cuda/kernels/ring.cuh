@@ -51,14 +51,13 @@ struct Ring {
   __device__ __forceinline__ void release(int lane) {
     const uint32_t slot = at % kRingSlots;
     ++at;
-    __syncwarp();
+    __syncwarp();  // orders all lanes' reads, of place[slot] too, before lane 0 arrives for them
     if (lane == 0)
       asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&state.empty[slot])) : "memory");
   }
   /// The input of the block's next op has arrived. By one thread.
   __device__ __forceinline__ void open() const {
-    auto* opened = static_cast<volatile uint32_t*>(&state.opened);
-    *opened = *opened + 1;
+    asm volatile("st.relaxed.cta.shared::cta.u32 [%0], %1;" ::"r"(shared_address(&state.opened)), "r"(opened() + 1));
   }
 
   /// Fetches the stages of a list, which ends with some without tiles. By one warp.
@@ -86,7 +85,7 @@ struct Ring {
         const uint32_t oldest = s.taken[slot];
         if ((oldest & kEndsOp) != 0) {
           ++ended;
-          while (*static_cast<const volatile uint32_t*>(&s.opened) <= ended) __nanosleep(20);
+          while (opened() <= ended) __nanosleep(20);
         }
         room.give_back(oldest & ~kEndsOp);
         ++retired;
@@ -106,6 +105,12 @@ struct Ring {
   }
 
  private:
+  // Relaxed: it says when to fetch, and nothing that is read hangs on it.
+  __device__ __forceinline__ uint32_t opened() const {
+    uint32_t n;
+    asm volatile("ld.relaxed.cta.shared::cta.u32 %0, [%1];" : "=r"(n) : "r"(shared_address(&state.opened)));
+    return n;
+  }
   static __device__ __forceinline__ void begin_barrier(uint64_t* barrier, uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
   }
