@@ -1,12 +1,12 @@
 #include "backend/cuda/persistent_step.h"
 
+#include "backend/cuda/chunk_memory.h"
 #include "backend/cuda/step_rows.h"
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/log.h"
 
 #include <algorithm>
-#include <bit>
 #include <cuda_runtime_api.h>
 
 namespace honeycrisp::backend::cuda {
@@ -135,13 +135,17 @@ Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, con
   std::copy(ropes.begin(), ropes.end(), of_all.ropes);
   of_all.table_start = rows.table_start;
   of_all.tables = rows.tables;
-  if (wide_ && batch.rows.size() >= kWideFrom) return wide_->issue(batch, rows, of_all, logits, stream, times);
-  const uint32_t together = std::min(rows_per_launch(), uint32_t(batch.rows.size()));
+  if (wide_ && batch.rows.size() >= kWideFrom && wide_->has_room(rows.n_positions))
+    return wide_->issue(batch, rows, of_all, logits, stream, times);
   const uint32_t n_chunks = ceil_div(rows.n_positions, program::kAttentionChunk);
-  const uint64_t partial_floats = together * n_chunks * plan_.partial_floats;
-  if (n_chunks > 1 && 2 * partial_floats * sizeof(float) > partials_.bytes()) {
+  const uint64_t row_floats = n_chunks == 1 ? 0 : n_chunks * plan_.partial_floats;
+  const uint32_t together = rows_together(2 * row_floats * sizeof(float),
+                                          std::min(rows_per_launch(), uint32_t(batch.rows.size())));
+  const uint64_t partial_floats = together * row_floats;
+  if (const uint64_t bytes = 2 * partial_floats * sizeof(float); bytes > partials_.bytes()) {
     HC_TRY(check_cuda(cudaStreamSynchronize(stream), "growing attention's memory"));
-    HC_ASSIGN(partials_, Memory::allocate(std::bit_ceil(2 * partial_floats * sizeof(float)), "chunks of attention"));
+    partials_ = {};  // never both
+    HC_ASSIGN(partials_, Memory::allocate(chunk_bytes(bytes), "chunks of attention"));
   }
   const uint64_t end_bytes = (1 + plan_.ops.size()) * device_.multiprocessors * sizeof(uint64_t);
   if (times != nullptr && ends_.bytes() == 0) {

@@ -1,11 +1,11 @@
 #include "backend/cuda/wide_step.h"
 
+#include "backend/cuda/chunk_memory.h"
 #include "backend/cuda/step_rows.h"
 #include "backend/cuda/wide_places.h"
 #include "base/checked.h"
 
 #include <algorithm>
-#include <bit>
 #include <cuda_runtime_api.h>
 #include <map>
 
@@ -16,8 +16,6 @@ using namespace program;
 namespace {
 
 constexpr uint64_t kMostSumBytes = 40 << 20;  // of a launch's products: they should stay in L2
-// Of attention's chunks: groups of rows that together would take more run one after another.
-constexpr uint64_t kMostChunkBytes = 256 << 20;
 
 // ---- sharing the work out
 
@@ -160,6 +158,10 @@ Result<WideStep> WideStep::make(const Program& program, const PersistentPlan& pl
   return w;
 }
 
+bool WideStep::has_room(uint32_t n_positions) const {
+  return group_bytes(ceil_div(n_positions, kAttentionChunk)) <= kMostChunkBytes;
+}
+
 Result<void> WideStep::issue(const Batch& batch, const StepRows& rows, const StepArgs& args, float* logits,
                              Stream stream, StepTimes* times) {
   int32_t dest = 0;
@@ -175,12 +177,12 @@ Result<void> WideStep::issue_rows(const Batch& batch, uint32_t first, uint32_t n
                                   const StepRows& rows, const StepArgs& args, float* logits, Stream stream,
                                   StepTimes* times) {
   const uint32_t n_chunks = ceil_div(rows.n_positions, kAttentionChunk), n_groups = ceil_div(n_rows, kStepRows);
-  const uint64_t group_floats = n_chunks == 1 ? 0 : uint64_t{kStepRows} * n_chunks * chunk_floats_;
-  const uint64_t together =
-      std::clamp<uint64_t>(kMostChunkBytes / std::max<uint64_t>(1, group_floats * 4), 1, n_groups);
-  if (const uint64_t bytes = together * group_floats * sizeof(float); bytes > partials_.bytes()) {
+  const uint64_t group_bytes = this->group_bytes(n_chunks), group_floats = group_bytes / sizeof(float);
+  const uint64_t together = rows_together(group_bytes, n_groups);
+  if (const uint64_t bytes = together * group_bytes; bytes > partials_.bytes()) {
     HC_TRY(check_cuda(cudaStreamSynchronize(stream), "growing attention's memory"));
-    HC_ASSIGN(partials_, Memory::allocate(std::bit_ceil(bytes), "chunks of attention"));
+    partials_ = {};  // never both
+    HC_ASSIGN(partials_, Memory::allocate(chunk_bytes(bytes), "chunks of attention"));
   }
   HC_TRY(check_cuda(cudaMemsetAsync(memory_.as(counts_), 0, count_bytes_, stream), "clearing counts"));
 

@@ -15,6 +15,8 @@ class WideStep {
   static Result<WideStep> make(const program::Program& program, const PersistentPlan& plan, FormatSet formats,
                                const Weights& weights, const DeviceInfo& device, uint32_t max_rows);
 
+  /// Whether the chunks of a group of rows at so many positions stay below their limit (chunk_memory.h).
+  bool has_room(uint32_t n_positions) const;
   /// Issues the step of `batch`, all of whose rows are generated, and whose inputs are in `rows`. `args`: what StepArgs
   /// of every launch have in common. `times`: waits for the step and adds its times; may be null.
   Result<void> issue(const Batch& batch, const StepRows& rows, const StepArgs& args, float* logits, Stream stream,
@@ -28,6 +30,9 @@ class WideStep {
     WideProductArgs product;  // of a product: a range of its units, whose sums have room; n_slices = 0: it is none
   };
 
+  uint64_t group_bytes(uint32_t n_chunks) const {
+    return n_chunks == 1 ? 0 : kStepRows * n_chunks * chunk_floats_ * sizeof(float);
+  }
   std::vector<uint32_t> lower(const PersistentPlan& plan);
   /// Rows [first, first + n_rows) of the batch, up to kWideRows, whose logits begin with row `dest`.
   Result<void> issue_rows(const Batch& batch, uint32_t first, uint32_t n_rows, int32_t dest, const StepRows& rows,
