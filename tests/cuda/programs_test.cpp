@@ -408,6 +408,100 @@ TEST_F(OnCuda, rows_of_many_sequences_have_the_bits_that_each_has_alone) {
   }
 }
 
+// Pages that a window has passed are gone: nobody looks them up, in any of the ways that rows run.
+TEST_F(OnCuda, rows_whose_window_has_passed_pages_do_without_them) {
+  constexpr uint32_t kSequences = 9, kWindow = 100, kFirst = 2 * program::kAttentionChunk + 40, kPages = 12;
+  for (const bool graph : {false, true})
+    for (const uint32_t dim : {TinyProgram::kHeadDim, 64u, 128u}) {
+      SCOPED_TRACE(fmt::format("{}, heads of {}", graph ? "graph" : "persistent", dim));
+      TinyProgram t(512);
+      t.only_packed = true;
+      t.head_dim = dim;
+      t.attention([](TinyProgram&, Attend&) {}, kWindow);
+      t.only_packed = false;
+      if (graph) keep_a_graph(t);
+      t.only_packed = true;
+      t.finish();
+      const uint32_t vocabulary = t.program.vocabulary;
+      const auto executor = compile(backend::cuda_backend(), t.program, CacheType::kF16);
+      ASSERT_TRUE(executor);
+      EXPECT_EQ(is_persistent(*executor), !graph) << reasons(*executor);
+      ASSERT_TRUE(executor->reserve_pages(0, kSequences * kPages).has_value());
+      const auto position = [](uint32_t s) { return kFirst + s * 37 % 64; };  // of all pages' edges
+      std::vector<std::vector<backend::PageId>> all(kSequences, std::vector<backend::PageId>(kPages)), left;
+      for (uint32_t s = 0; s < kSequences; ++s) {
+        std::iota(all[s].begin(), all[s].end(), s * kPages);
+        left.push_back(all[s]);
+        std::fill_n(left[s].begin(), (position(s) - kWindow + 1) / program::kPagePositions, backend::kNoPage);
+      }
+      const auto step = [&](const std::vector<backend::Row>& rows, const auto& pages, size_t n_logits) {
+        std::vector<backend::SequencePages> sequences(kSequences);
+        for (uint32_t s = 0; s < kSequences; ++s) sequences[s].tables.assign(1, pages[s]);
+        std::vector<float> logits(n_logits * vocabulary);
+        const auto done = executor->step({rows, sequences}, logits);
+        EXPECT_TRUE(done.has_value()) << done.error().message;
+        return logits;
+      };
+      const auto token = [&](uint32_t s, uint32_t p) { return int32_t((s * 31 + p * 7) % vocabulary); };
+      for (uint32_t s = 0; s < kSequences; ++s)
+        for (uint32_t first = 0; first < position(s); first += 512) {
+          std::vector<backend::Row> rows;
+          for (uint32_t p = first; p < std::min(position(s), first + 512); ++p)
+            rows.push_back({token(s, p), p, s, false, Role::kPrompt});
+          step(rows, all, 0);
+        }
+      for (const uint32_t n : {1u, 8u, 9u}) {
+        std::vector<backend::Row> rows;
+        for (uint32_t s = 0; s < n; ++s)
+          rows.push_back({token(s, position(s)), position(s), s, true, Role::kGenerated});
+        const std::vector<float> expected = step(rows, all, n);
+        EXPECT_GT(std::ranges::count(left[0], backend::kNoPage), 4);
+        EXPECT_TRUE(same_bits(step(rows, left, n), expected)) << n << " rows";
+      }
+    }
+}
+
+// The persistent kernel's blocks wait for each other, and none of another executor's steps may keep them apart.
+TEST_F(OnCuda, executors_that_step_at_the_same_time_have_the_same_bits) {
+  constexpr int kSteps = 300;
+  TinyProgram t(512);
+  const BufferId wide = t.buffer(8192), back = t.buffer(512);
+  t.store(t.matrix(Format::kQ4_0, 8192, 512), t.all(0), t.all(wide), {.scale = 0.05f});
+  t.store(t.matrix(Format::kQ4_0, 512, 8192), t.all(wide), t.all(back), {.scale = 0.01f});
+  t.residual(t.matrix(Format::kQ4_0, 512, 512), t.all(back), {.branch_scale = 0.3f});
+  t.finish();
+  const uint32_t vocabulary = t.program.vocabulary;
+  const backend::SequencePages none{.tables = {t.program.pools.size(), std::span<const backend::PageId>()}};
+  const auto step = [&](backend::Executor& executor, uint32_t n_rows) {
+    std::vector<backend::Row> rows;
+    const std::vector<backend::SequencePages> sequences(n_rows, none);
+    for (uint32_t i = 0; i < n_rows; ++i) rows.push_back({int32_t(i % vocabulary), 0, i, true, Role::kGenerated});
+    std::vector<float> logits(size_t{n_rows} * vocabulary);
+    const auto done = executor.step({rows, sequences}, logits);
+    EXPECT_TRUE(done.has_value()) << done.error().message;
+    return logits;
+  };
+  const auto first = compile(backend::cuda_backend(), t.program, CacheType::kF16, 64);
+  ASSERT_TRUE(first);
+  EXPECT_TRUE(is_persistent(*first)) << reasons(*first);
+  const uint32_t counts[] = {1, 9, 33, 64};
+  std::vector<std::vector<float>> expected;
+  for (const uint32_t n : counts) expected.push_back(step(*first, n));
+  const auto walk = [&](backend::Executor& executor, int from) {
+    for (int i = from; i < from + kSteps && !HasFailure(); ++i)
+      EXPECT_TRUE(same_bits(step(executor, counts[i % 4]), expected[size_t(i % 4)])) << i;
+  };
+  std::thread other([&] {
+    for (int i = 0; i < 3; ++i) {  // some leave, and others come
+      const auto executor = compile(backend::cuda_backend(), t.program, CacheType::kF16, 64);
+      ASSERT_TRUE(executor);
+      walk(*executor, i);
+    }
+  });
+  for (int i = 0; i < 3; ++i) walk(*first, 2 * i);
+  other.join();
+}
+
 // ---- the executor
 
 class CudaExecutor : public OnCuda {
