@@ -23,7 +23,7 @@ TEST_F(WatchdogTest, barks_at_a_vector_that_never_comes_and_the_next_step_works)
   const test_support::TinyProgram t = testing::one_layer(quant::Format::kQ4_0);
   const CompileOptions options{.max_rows = 1, .max_positions = 64};
   Stream stream = nullptr;
-  const Weights weights = Weights::load(t.program, options, stream).value();
+  const Weights weights = Weights::load(t.program, options, /*float_tiles=*/true, stream).value();
   const KvCache cache = KvCache::make(t.program, options.cache_type, stream).value();
   PersistentStep step = PersistentStep::make(t.program, options, weights, cache, *device(), stream).value();
   lose_patience(step);

@@ -156,9 +156,9 @@ MatVecPath mat_vec_path(const Program& program, const Step& step, const std::vec
 }
 
 std::vector<StepPlan> plan_steps(const Program& program, const std::vector<std::string>& obstacles) {
-  const std::vector<bool> packed = packed_weights(program);
   const bool persistent =
       std::all_of(obstacles.begin(), obstacles.end(), [](const std::string& why) { return why.empty(); });
+  const std::vector<bool> packed = packed_weights(program, persistent);
   std::vector<StepPlan> plans;
   for (const Step& step : program.steps) {
     StepPlan plan{.kernel = std::string(op_name(step.op)) + ".cuda"};
@@ -228,9 +228,10 @@ PromptPath prompt_path(const Program& program, const DeviceInfo& device) {
   return fine_prompts_reason(program, device).empty() ? PromptPath::kHalf : PromptPath::kTwoHalves;
 }
 
-StepMemory place_step_memory(const Program& program, const CompileOptions& options, PromptPath prompts) {
+StepMemory place_step_memory(const Program& program, const CompileOptions& options, PromptPath prompts,
+                             bool float_tiles) {
   StepMemory m;
-  const std::vector<bool> packed = packed_weights(program);
+  const std::vector<bool> packed = packed_weights(program, float_tiles);
   const uint64_t rows = options.max_rows;
   uint64_t widest_in = 0, widest_out = 0, slab = 0, queries = 0, most_heads = 0, partial_row = 0, arranged = 0;
   for (const Step& step : program.steps) {

@@ -73,7 +73,8 @@ uint64_t most_slots(const program::Program& program, uint64_t max_rows);
 Result<void> check_ops(const program::Program& program);
 /// Positions that a sequence can have.
 uint32_t context_length(const CompileOptions& options);
-StepMemory place_step_memory(const program::Program& program, const CompileOptions& options, PromptPath prompts);
+StepMemory place_step_memory(const program::Program& program, const CompileOptions& options, PromptPath prompts,
+                             bool float_tiles);
 
 MatVecPath mat_vec_path(const program::Program& program, const program::Step& step, const std::vector<bool>& packed);
 /// Whether all of them are packed tiles of one format.

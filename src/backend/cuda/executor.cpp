@@ -129,6 +129,7 @@ class CudaExecutor final : public Executor {
       : program_(program),
         options_(options),
         device_(device),
+        persists_(runs_persistently(program, options, device)),
         ropes_(program),
         top_(program.vocabulary, n_choosable(program, options)),
         plan_(make_plan(program, options, device)) {}
@@ -188,6 +189,7 @@ class CudaExecutor final : public Executor {
   const program::Program& program_;
   const CompileOptions options_;
   const DeviceInfo& device_;
+  const bool persists_;  // nothing known beforehand keeps generated rows from the persistent kernel
   cudaStream_t stream_ = nullptr;
   Weights weights_;
   KvCache cache_;
@@ -215,8 +217,8 @@ class CudaExecutor final : public Executor {
 };
 
 Result<void> CudaExecutor::set_up() {
-  StepMemory places = place_step_memory(program_, options_, prompt_path(program_, device_));
-  HC_ASSIGN(const uint64_t weights, Weights::needed_bytes(program_));
+  StepMemory places = place_step_memory(program_, options_, prompt_path(program_, device_), persists_);
+  HC_ASSIGN(const uint64_t weights, Weights::needed_bytes(program_, persists_));
   const auto needed = checked_add(weights, places.layout.total());
   if (places.layout.overflow() || !needed)
     return invalid("buffers for {} rows would not fit the address space", options_.max_rows);
@@ -232,9 +234,9 @@ Result<void> CudaExecutor::set_up() {
   HC_ASSIGN(inputs_, StepInputs::make(options_.max_rows, uint32_t(program_.pools.size()), kFirstTableWords));
   HC_ASSIGN(cache_, KvCache::make(program_, options_.cache_type, stream_));
   states_ = StateStore(program_, stream_);
-  HC_ASSIGN(weights_, Weights::load(program_, options_, stream_));
+  HC_ASSIGN(weights_, Weights::load(program_, options_, persists_, stream_));
   encoder_ = std::make_unique<Encoder>(program_, weights_, cache_, device_, std::move(places), memory_);
-  if (runs_persistently(program_, options_, device_)) {
+  if (persists_) {
     auto persistent = PersistentStep::make(program_, options_, weights_, cache_, device_, stream_);
     if (!persistent && persistent.error().code != ErrorCode::kUnsupported) return tl::unexpected(persistent.error());
     if (persistent) persistent_ = std::move(*persistent);
@@ -554,7 +556,8 @@ Plan make_plan(const program::Program& program, const CompileOptions& options, c
   std::vector<std::string> obstacles = persistent_obstacles(program, options.cache_type);
   if (const std::string why = persistent_device_obstacle(device); !why.empty()) obstacles[0] = why;
   Plan plan{.backend = description(device), .steps = plan_steps(program, obstacles)};
-  const StepMemory memory = place_step_memory(program, options, prompt_path(program, device));
+  const StepMemory memory =
+      place_step_memory(program, options, prompt_path(program, device), runs_persistently(program, options, device));
   if (!memory.layout.overflow()) plan.buffer_bytes = memory.layout.total();
   if (const std::string why = fine_prompts_reason(program, device); !why.empty())
     for (StepPlan& step : plan.steps) step.why_not_fast += (step.why_not_fast.empty() ? "" : "; ") + why;

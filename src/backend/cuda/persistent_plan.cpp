@@ -75,7 +75,7 @@ class Lowering {
         type_(type),
         weights_(weights),
         cache_(cache),
-        packed_(packed_weights(program)),
+        packed_(packed_weights(program, true)),
         places_(program) {
     for (size_t i = 0; i < program.steps.size(); ++i) {
       at_ = i;

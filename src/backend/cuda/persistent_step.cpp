@@ -139,8 +139,8 @@ Result<void> PersistentStep::issue(const Batch& batch, const StepRows& rows, con
     return wide_->issue(batch, rows, of_all, logits, stream, times);
   const uint32_t n_chunks = ceil_div(rows.n_positions, program::kAttentionChunk);
   const uint64_t row_floats = n_chunks == 1 ? 0 : n_chunks * plan_.partial_floats;
-  const uint32_t together = rows_together(2 * row_floats * sizeof(float),
-                                          std::min(rows_per_launch(), uint32_t(batch.rows.size())));
+  const uint32_t together =
+      rows_together(2 * row_floats * sizeof(float), std::min(rows_per_launch(), uint32_t(batch.rows.size())));
   const uint64_t partial_floats = together * row_floats;
   if (const uint64_t bytes = 2 * partial_floats * sizeof(float); bytes > partials_.bytes()) {
     HC_TRY(check_cuda(cudaStreamSynchronize(stream), "growing attention's memory"));

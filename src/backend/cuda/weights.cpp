@@ -134,16 +134,12 @@ class Uploader {
 
 }  // namespace
 
-std::vector<bool> packed_weights(const program::Program& program) {
+std::vector<bool> packed_weights(const program::Program& program, bool float_tiles) {
   std::vector<bool> packed;
-  // Tiles of floats serve the persistent kernel alone: not programs with ops that it has not.
-  const bool floats = std::none_of(program.steps.begin(), program.steps.end(), [](const program::Step& step) {
-    return std::holds_alternative<program::MixExperts>(step.op) || std::holds_alternative<program::DeltaNet>(step.op);
-  });
   const std::vector<bool> routes = routing_weights(program);
   for (size_t i = 0; i < program.weights.size(); ++i) {
     const program::Weight& w = program.weights[i];
-    packed.push_back(has_packed_tiles(w.format) && (floats || !is_packed_float(w.format)) && !routes[i] &&
+    packed.push_back(has_packed_tiles(w.format) && (float_tiles || !is_packed_float(w.format)) && !routes[i] &&
                      (w.slices == 1 || w.rows % kTileRows == 0));
   }
   for_each_matrix(program, [&](const program::Matrix& m) {
@@ -152,16 +148,17 @@ std::vector<bool> packed_weights(const program::Program& program) {
   return packed;
 }
 
-Result<uint64_t> Weights::needed_bytes(const program::Program& program) {
-  const Offsets o = place(program, packed_weights(program));
+Result<uint64_t> Weights::needed_bytes(const program::Program& program, bool float_tiles) {
+  const Offsets o = place(program, packed_weights(program, float_tiles));
   if (o.layout.overflow()) return invalid("the weights would not fit the address space");
   return o.layout.total();
 }
 
-Result<Weights> Weights::load(const program::Program& program, const CompileOptions& options, Stream stream) {
+Result<Weights> Weights::load(const program::Program& program, const CompileOptions& options, bool float_tiles,
+                              Stream stream) {
   Weights w;
   w.program_ = &program;
-  w.packed_ = packed_weights(program);
+  w.packed_ = packed_weights(program, float_tiles);
   w.routes_ = routing_weights(program);
   Offsets o = place(program, w.packed_);
   w.weights_ = std::move(o.weights);

@@ -12,14 +12,17 @@ namespace honeycrisp::backend::cuda {
 
 /// Whether weight `id` can be kept as packed tiles: its format has them, every use begins at a whole tile of rows, as
 /// does every expert, and it routes no mixture.
-std::vector<bool> packed_weights(const program::Program& program);
+/// `float_tiles`: of floats too, which serve the persistent kernel alone; graphs read floats quicker as the file has
+/// them.
+std::vector<bool> packed_weights(const program::Program& program, bool float_tiles);
 
 class Weights {
  public:
   /// Bytes of device memory that load() takes.
-  static Result<uint64_t> needed_bytes(const program::Program& program);
+  static Result<uint64_t> needed_bytes(const program::Program& program, bool float_tiles);
   /// Streams all weights to the device and repacks them there. Errors: out of memory, with sizes; a failed copy.
-  static Result<Weights> load(const program::Program& program, const CompileOptions& options, Stream stream);
+  static Result<Weights> load(const program::Program& program, const CompileOptions& options, bool float_tiles,
+                              Stream stream);
 
   /// Of a mixture's experts: the first one's rows.
   DeviceMatrix matrix(const program::Matrix& m) const;
