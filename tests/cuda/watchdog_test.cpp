@@ -26,6 +26,7 @@ TEST_F(WatchdogTest, barks_at_a_vector_that_never_comes_and_the_next_step_works)
   const Weights weights = Weights::load(t.program, options, /*float_tiles=*/true, stream).value();
   const KvCache cache = KvCache::make(t.program, options.cache_type, stream).value();
   PersistentStep step = PersistentStep::make(t.program, options, weights, cache, *device(), stream).value();
+  EXPECT_EQ(step.memory_bytes(), PersistentStep::needed_bytes(t.program, options, *device()).value());
   lose_patience(step);
 
   const size_t n_logits = t.program.vocabulary;

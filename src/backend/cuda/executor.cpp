@@ -556,9 +556,11 @@ Plan make_plan(const program::Program& program, const CompileOptions& options, c
   std::vector<std::string> obstacles = persistent_obstacles(program, options.cache_type);
   if (const std::string why = persistent_device_obstacle(device); !why.empty()) obstacles[0] = why;
   Plan plan{.backend = description(device), .steps = plan_steps(program, obstacles)};
-  const StepMemory memory =
-      place_step_memory(program, options, prompt_path(program, device), runs_persistently(program, options, device));
+  const bool persists = runs_persistently(program, options, device);
+  const StepMemory memory = place_step_memory(program, options, prompt_path(program, device), persists);
   if (!memory.layout.overflow()) plan.buffer_bytes = memory.layout.total();
+  if (persists && plan.buffer_bytes != 0)
+    plan.buffer_bytes += PersistentStep::needed_bytes(program, options, device).value_or(0);
   if (const std::string why = fine_prompts_reason(program, device); !why.empty())
     for (StepPlan& step : plan.steps) step.why_not_fast += (step.why_not_fast.empty() ? "" : "; ") + why;
   return plan;

@@ -403,7 +403,7 @@ uint32_t row_tiles(const Matrix& m) { return ceil_div(m.rows, kTileRows); }
 // For a kernel of so many rows.
 class Sharing {
  public:
-  Sharing(const Program& program, const Weights& weights, uint32_t n_blocks, uint32_t rows, const StepShared& shared)
+  Sharing(const Program& program, const Weights* weights, uint32_t n_blocks, uint32_t rows, const StepShared& shared)
       : program_(program),
         weights_(weights),
         n_blocks_(n_blocks),
@@ -551,7 +551,11 @@ class Sharing {
     }
   }
   const uint8_t* address(const StepTile& tile, uint32_t k, uint32_t size) const {
-    return weights_.tiles(lowered_->matrices[tile.part]) + (uint64_t{tile.row / kTileRows} * k_tiles() + k) * size;
+    const Matrix& m = lowered_->matrices[tile.part];
+    const uint64_t at = (uint64_t{tile.row / kTileRows} * k_tiles() + k) * size;
+    if (weights_ != nullptr) return weights_->tiles(m) + at;
+    return reinterpret_cast<const uint8_t*>(((uint64_t{m.weight} + 1) << 40) +
+                                            uint64_t{m.first_row / kTileRows} * k_tiles() * size + at);
   }
   // False: the tile would begin a run too many.
   static bool append(StepStage& stage, const uint8_t* tile, uint32_t size) {
@@ -567,7 +571,7 @@ class Sharing {
   }
 
   const Program& program_;
-  const Weights& weights_;
+  const Weights* weights_;
   const uint32_t n_blocks_, rows_;
   const StepShared shared_;
   uint32_t index_ = 0;
@@ -589,9 +593,9 @@ FormatSet format_set(const Program& program, CacheType type) {
   return FormatSet::kOften;
 }
 
-Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType type, const Weights& weights,
-                                            const KvCache& cache, uint32_t n_blocks, uint32_t shared_bytes) {
-  const Lowering lowering(program, type, &weights, &cache);
+Result<PersistentPlan> make_persistent_plan(const Program& program, CacheType type, const Weights* weights,
+                                            const KvCache* cache, uint32_t n_blocks, uint32_t shared_bytes) {
+  const Lowering lowering(program, type, weights, cache);
   PersistentPlan plan;
   Needs needs;
   for (const LoweredOp& lowered : lowering.ops) {

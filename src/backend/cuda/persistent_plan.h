@@ -43,8 +43,9 @@ struct PersistentPlan {
 
 /// The set that has the formats of all products of a program without obstacles.
 FormatSet format_set(const program::Program& program, CacheType type);
-/// Of a program without obstacles. `shared_bytes`: dynamic shared memory of a block.
-Result<PersistentPlan> make_persistent_plan(const program::Program& program, CacheType type, const Weights& weights,
-                                            const KvCache& cache, uint32_t n_blocks, uint32_t shared_bytes);
+/// Of a program without obstacles. `shared_bytes`: dynamic shared memory of a block. Without weights and a cache it is
+/// for sizes only.
+Result<PersistentPlan> make_persistent_plan(const program::Program& program, CacheType type, const Weights* weights,
+                                            const KvCache* cache, uint32_t n_blocks, uint32_t shared_bytes);
 
 }  // namespace honeycrisp::backend::cuda

@@ -33,7 +33,49 @@ Result<uint32_t> shared_bytes(FormatSet set) {
   return bytes;
 }
 
+// Where a kernel's lists lie, one after another.
+struct ListPlaces {
+  uint64_t ops, passes, pass_start, stages, stage_start;
+};
+ListPlaces place_lists(const StepLists& lists, Layout& layout) {
+  const auto place = [&](const auto& list) { return layout.add(list.size(), sizeof(list[0])); };
+  return {place(lists.ops), place(lists.passes), place(lists.pass_start), place(lists.stages),
+          place(lists.stage_start)};
+}
+uint64_t plane_bytes(const PersistentPlan& plan) { return uint64_t{2} * kStepRows * plan.plane * sizeof(float); }
+uint64_t arrivals_of(const PersistentPlan& plan) {  // of each set
+  return uint64_t{plan.n_attends} * kStepRows * plan.most_kv_heads;
+}
+uint64_t arrival_bytes(const PersistentPlan& plan) {
+  return std::max<uint64_t>(1, 2 * arrivals_of(plan)) * sizeof(uint32_t);
+}
+
+uint32_t most_rows(const PersistentPlan& plan) {
+  size_t i = kRowCounts.size() - 1;
+  while (plan.lists[i].shared.ring == 0) --i;  // the first fits
+  return kRowCounts[i];
+}
+
 }  // namespace
+
+Result<uint64_t> PersistentStep::needed_bytes(const program::Program& program, const CompileOptions& options,
+                                              const DeviceInfo& device) {
+  const FormatSet formats = format_set(program, options.cache_type);
+  HC_ASSIGN(const uint32_t shared, shared_bytes(formats));
+  HC_ASSIGN(const PersistentPlan plan,
+            make_persistent_plan(program, options.cache_type, nullptr, nullptr, device.multiprocessors, shared));
+  if (plan.lists[0].shared.ring == 0) return 0;
+  Layout lists;
+  for (const StepLists& of_kernel : plan.lists) place_lists(of_kernel, lists);
+  const uint32_t n_chunks = ceil_div(context_length(options), program::kAttentionChunk);
+  const uint64_t row_bytes = n_chunks == 1 ? 0 : 2 * n_chunks * plan.partial_floats * sizeof(float);
+  const uint32_t together = rows_together(row_bytes, std::min(most_rows(plan), options.max_rows));
+  uint64_t bytes = lists.total() + plane_bytes(plan) + arrival_bytes(plan);
+  if (row_bytes != 0) bytes += chunk_bytes(together * row_bytes);
+  // Where these cannot run there are none.
+  if (options.max_rows >= kWideFrom) bytes += WideStep::needed_bytes(program, plan, device, options).value_or(0);
+  return bytes;
+}
 
 std::string persistent_device_obstacle(const DeviceInfo& device) {
   if (!has_persistent_kernels()) return "this build has the persistent kernel for no architecture (it is for 90a)";
@@ -50,7 +92,8 @@ Result<PersistentStep> PersistentStep::make(const program::Program& program, con
   p.n_pools_ = uint32_t(program.pools.size());
   p.formats_ = format_set(program, options.cache_type);
   HC_ASSIGN(const uint32_t shared, shared_bytes(p.formats_));
-  HC_ASSIGN(p.plan_, make_persistent_plan(program, options.cache_type, weights, cache, device.multiprocessors, shared));
+  HC_ASSIGN(p.plan_,
+            make_persistent_plan(program, options.cache_type, &weights, &cache, device.multiprocessors, shared));
   const PersistentPlan& plan = p.plan_;
   if (plan.lists[0].shared.ring == 0)
     return unsupported("the persistent kernel has no room for this program in shared memory");
@@ -59,16 +102,8 @@ Result<PersistentStep> PersistentStep::make(const program::Program& program, con
   p.embedding_scale_ = embed.scale;
 
   Layout layout;
-  const auto place = [&](const auto& list) { return layout.add(list.size(), sizeof(list[0])); };
-  struct Places {
-    uint64_t ops, passes, pass_start, stages, stage_start;
-  };
-  std::array<Places, kRowCounts.size()> places;
-  for (size_t i = 0; i < places.size(); ++i) {
-    const StepLists& lists = plan.lists[i];
-    places[i] = {place(lists.ops), place(lists.passes), place(lists.pass_start), place(lists.stages),
-                 place(lists.stage_start)};
-  }
+  std::array<ListPlaces, kRowCounts.size()> places;
+  for (size_t i = 0; i < places.size(); ++i) places[i] = place_lists(plan.lists[i], layout);
   HC_ASSIGN(p.lists_, Memory::allocate(layout.total(), "the persistent kernel's lists"));
   const auto send = [&](const auto& list, uint64_t at) {
     return check_cuda(cudaMemcpy(p.lists_.as(at), list.data(), list.size() * sizeof(list[0]), cudaMemcpyHostToDevice),
@@ -86,10 +121,9 @@ Result<PersistentStep> PersistentStep::make(const program::Program& program, con
                      p.lists_.as<uint32_t>(places[i].stage_start), lists.shared};
     lists = {};
   }
-  HC_ASSIGN(p.planes_, Memory::allocate(uint64_t{2} * kStepRows * plan.plane * sizeof(float), "vectors of a step"));
-  const uint64_t arrivals = uint64_t{plan.n_attends} * kStepRows * plan.most_kv_heads;
-  HC_ASSIGN(p.arrivals_,
-            Memory::allocate(std::max<uint64_t>(1, 2 * arrivals) * sizeof(uint32_t), "attention's counts"));
+  HC_ASSIGN(p.planes_, Memory::allocate(plane_bytes(plan), "vectors of a step"));
+  const uint64_t arrivals = arrivals_of(plan);
+  HC_ASSIGN(p.arrivals_, Memory::allocate(arrival_bytes(plan), "attention's counts"));
   HC_ASSIGN(p.failed_, Memory::allocate(sizeof(uint32_t), "the watchdog's flag", Memory::Place::kHost));
 
   StepArgs& a = p.args_;

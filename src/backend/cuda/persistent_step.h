@@ -21,6 +21,10 @@ class PersistentStep {
                                      const Weights& weights, const KvCache& cache, const DeviceInfo& device,
                                      Stream stream);
 
+  /// Device memory that it will hold, with what steps at the end of the context need.
+  static Result<uint64_t> needed_bytes(const program::Program& program, const CompileOptions& options,
+                                       const DeviceInfo& device);
+
   /// Before a step is issued while none is in flight: of a step that failed otherwise, nobody may have asked finish().
   Result<void> begin(Stream stream) { return hung() ? reset(stream) : Result<void>(); }
   /// Issues the step of `batch`, all of whose rows are generated, and whose inputs are in `rows`. `times`: waits for

@@ -73,24 +73,22 @@ std::vector<uint32_t> WideStep::lower(const PersistentPlan& plan) {
   return of_plan;
 }
 
-Result<WideStep> WideStep::make(const Program& program, const PersistentPlan& plan, FormatSet formats,
-                                const Weights& weights, const DeviceInfo& device, uint32_t max_rows) {
+Result<WideStep> WideStep::lay_out(const Program& program, const PersistentPlan& plan, const Weights* weights,
+                                   const DeviceInfo& device, uint32_t max_rows, std::vector<uint32_t>& starts) {
   WideStep w;
-  w.formats_ = formats;
   w.n_steps_ = uint32_t(program.steps.size());
   w.n_attends_ = plan.n_attends;
   w.n_blocks_ = device.multiprocessors;
   w.most_kv_heads_ = plan.most_kv_heads;
   w.chunk_floats_ = plan.partial_floats;
   const auto& embed = std::get<Embed>(program.steps[0].op);
-  w.embedding_ = weights.matrix(embed.table);
+  if (weights != nullptr) w.embedding_ = weights->matrix(embed.table);
   w.embedding_scale_ = embed.scale;
   w.embedded_ = plan.embedded;
   const std::vector<uint32_t> plan_ops = w.lower(plan);
   w.plane_ = share_places(w.ops_, w.embedded_, embed.out.width);
 
   const uint32_t rows = std::min(max_rows, kWideRows), padded = wide_padded_rows(rows);
-  std::vector<uint32_t> starts;  // of all launches' slices
   uint64_t sum_bytes = 0, square_floats = 0;
   for (uint32_t i = 0; i < w.ops_.size(); ++i) {
     const StepOp& op = w.ops_[i];
@@ -102,7 +100,7 @@ Result<WideStep> WideStep::make(const Program& program, const PersistentPlan& pl
     WideProductArgs p;
     p.op = op;
     for (size_t part = 0; part < matrices.size(); ++part) {
-      p.tiles[part] = weights.tiles(matrices[part]);
+      if (weights != nullptr) p.tiles[part] = weights->tiles(matrices[part]);
       p.formats[part] = program.weight(matrices[part]).format;
       p.tile_bytes[part] = tile_bytes(p.formats[part]);
     }
@@ -136,7 +134,27 @@ Result<WideStep> WideStep::make(const Program& program, const PersistentPlan& pl
   w.count_bytes_ = chunk_counts * sizeof(uint32_t);
   w.counts_ = layout.add(w.count_bytes_, 1);
   w.slices_ = layout.add(starts.size(), sizeof(uint32_t));
-  HC_ASSIGN(w.memory_, Memory::allocate(layout.total(), fmt::format("vectors of steps of {} rows", rows)));
+  w.memory_bytes_ = layout.total();
+  return w;
+}
+
+Result<uint64_t> WideStep::needed_bytes(const Program& program, const PersistentPlan& plan, const DeviceInfo& device,
+                                        const CompileOptions& options) {
+  std::vector<uint32_t> starts;
+  HC_ASSIGN(const WideStep w, lay_out(program, plan, nullptr, device, options.max_rows, starts));
+  const uint64_t group_bytes = w.group_bytes(ceil_div(context_length(options), kAttentionChunk));
+  if (group_bytes == 0) return w.memory_bytes_;
+  if (group_bytes > kMostChunkBytes) return w.memory_bytes_ + kMostChunkBytes;  // taken before the end of the context
+  const uint32_t n_groups = ceil_div(std::min(options.max_rows, kWideRows), kStepRows);
+  return w.memory_bytes_ + chunk_bytes(rows_together(group_bytes, n_groups) * group_bytes);
+}
+
+Result<WideStep> WideStep::make(const Program& program, const PersistentPlan& plan, FormatSet formats,
+                                const Weights& weights, const DeviceInfo& device, uint32_t max_rows) {
+  std::vector<uint32_t> starts;
+  HC_ASSIGN(WideStep w, lay_out(program, plan, &weights, device, max_rows, starts));
+  w.formats_ = formats;
+  HC_ASSIGN(w.memory_, Memory::allocate(w.memory_bytes_, fmt::format("vectors of steps of up to {} rows", max_rows)));
   HC_TRY(check_cuda(
       cudaMemcpy(w.memory_.as(w.slices_), starts.data(), starts.size() * sizeof(uint32_t), cudaMemcpyHostToDevice),
       "uploading the slices of products"));

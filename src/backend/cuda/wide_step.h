@@ -17,6 +17,10 @@ class WideStep {
 
   /// Whether the chunks of a group of rows at so many positions stay below their limit (chunk_memory.h).
   bool has_room(uint32_t n_positions) const;
+  /// Device memory that it will hold, with what steps at the end of the context need.
+  static Result<uint64_t> needed_bytes(const program::Program& program, const PersistentPlan& plan,
+                                       const DeviceInfo& device, const CompileOptions& options);
+
   /// Issues the step of `batch`, all of whose rows are generated, and whose inputs are in `rows`. `args`: what StepArgs
   /// of every launch have in common. `times`: waits for the step and adds its times; may be null.
   Result<void> issue(const Batch& batch, const StepRows& rows, const StepArgs& args, float* logits, Stream stream,
@@ -33,6 +37,9 @@ class WideStep {
   uint64_t group_bytes(uint32_t n_chunks) const {
     return n_chunks == 1 ? 0 : kStepRows * n_chunks * chunk_floats_ * sizeof(float);
   }
+  /// All but memory: `weights` may be null, for sizes. `starts`: of all launches' slices.
+  static Result<WideStep> lay_out(const program::Program& program, const PersistentPlan& plan, const Weights* weights,
+                                  const DeviceInfo& device, uint32_t max_rows, std::vector<uint32_t>& starts);
   std::vector<uint32_t> lower(const PersistentPlan& plan);
   /// Rows [first, first + n_rows) of the batch, up to kWideRows, whose logits begin with row `dest`.
   Result<void> issue_rows(const Batch& batch, uint32_t first, uint32_t n_rows, int32_t dest, const StepRows& rows,
@@ -51,7 +58,7 @@ class WideStep {
   uint64_t chunk_floats_ = 0;  // of attention: of one row and chunk
   Memory memory_;
   uint64_t planes_ = 0, sums_ = 0, squares_ = 0, counts_ = 0, slices_ = 0;  // offsets
-  uint64_t count_bytes_ = 0;
+  uint64_t count_bytes_ = 0, memory_bytes_ = 0;
   Memory partials_;  // of attention, grown with the context
 };
 
