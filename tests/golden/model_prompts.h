@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <ostream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct GoldenPrompt {
 };
 
 std::vector<GoldenPrompt> read_prompts(const std::string& golden);
+
+/// KL(golden ‖ ours) at a position, over the golden's ten best tokens and the rest as one.
+double divergence(const GoldenPrompt& golden, size_t position, std::span<const float> logits);
 
 /// Where the model's file is; empty if it is not there.
 std::string model_path(const GoldenModel& model);

@@ -4,7 +4,6 @@
 #include "runner.h"
 
 #include <algorithm>
-#include <cmath>
 #include <gtest/gtest.h>
 
 namespace honeycrisp::testing {
@@ -16,28 +15,6 @@ constexpr struct {
   double mean_kl;
 } kBars[] = {{backend::CacheType::kF32, 5e-6}, {backend::CacheType::kF16, 2e-5}};
 constexpr size_t kChunk = 64;
-
-double log_sum_exp(std::span<const float> logits) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (float v : logits) sum += std::exp(double(v) - largest);
-  return largest + std::log(sum);
-}
-
-// KL(golden ‖ ours) over the golden's ten best tokens and the rest as one.
-double divergence(const GoldenPrompt& golden, size_t position, std::span<const float> logits) {
-  const double ours = log_sum_exp(logits);
-  double kl = 0, p_rest = 1, q_rest = 1;
-  for (size_t i = 0; i < golden.top_ids[position].size(); ++i) {
-    const double log_p = golden.top_logits[position][i] - golden.logsumexp[position];
-    const double log_q = double(logits[size_t(golden.top_ids[position][i])]) - ours;
-    kl += std::exp(log_p) * (log_p - log_q);
-    p_rest -= std::exp(log_p);
-    q_rest -= std::exp(log_q);
-  }
-  if (p_rest > 1e-9 && q_rest > 1e-9) kl += p_rest * std::log(p_rest / q_rest);
-  return kl;
-}
 
 class GoldenModels : public ::testing::TestWithParam<GoldenModel> {
  protected:

@@ -64,11 +64,11 @@ std::vector<float> Runner::compute(std::span<const int32_t> tokens, bool all, ba
 }
 
 void Runner::for_each_position(const std::vector<int32_t>& tokens, size_t chunk,
-                               const std::function<void(size_t, std::span<const float>)>& visit) {
+                               const std::function<void(size_t, std::span<const float>)>& visit, backend::Role role) {
   reset();
   for (size_t i = 0; i < tokens.size(); i += chunk) {
     const auto part = std::span(tokens).subspan(i, std::min(chunk, tokens.size() - i));
-    const std::vector<float> rows = compute(part, true, backend::Role::kPrompt);
+    const std::vector<float> rows = compute(part, true, role);
     for (size_t row = 0; row < part.size(); ++row)
       visit(i + row, std::span(rows).subspan(row * vocabulary(), vocabulary()));
   }

@@ -32,7 +32,8 @@ class Runner {
 
   /// Computes tokens from position 0 on in chunks, and hands out the logits of every position, in order.
   void for_each_position(const std::vector<int32_t>& tokens, size_t chunk,
-                         const std::function<void(size_t position, std::span<const float> logits)>& visit);
+                         const std::function<void(size_t position, std::span<const float> logits)>& visit,
+                         backend::Role role = backend::Role::kPrompt);
   /// The same, all together: [tokens][vocabulary].
   std::vector<float> all_logits(const std::vector<int32_t>& tokens, size_t chunk);
   /// Computes tokens after what was computed before; logits of the last one: [vocabulary].
