@@ -244,6 +244,38 @@ TEST_F(OnCuda, activations_near_the_largest_float_do_not_overflow) {
   }
 }
 
+// Sums of a block with the largest codes and activations, which f32 have just room for: as limbs of a byte (up to eight
+// rows) and as f16 (more) they are the same.
+TEST_F(OnCuda, the_largest_codes_and_activations_have_the_same_bits_in_any_grouping) {
+  using enum Format;
+  for (const Format format :
+       {kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K, kIQ4_NL, kIQ4_XS, kMXFP4, kNVFP4})
+    for (const uint8_t fill : {uint8_t{0xff}, uint8_t{0}}) {
+      SCOPED_TRACE(fmt::format("{}, {:#x}", quant::to_string(format), fill));
+      TinyProgram t(512);
+      auto* table = reinterpret_cast<float*>(t.bytes[0].data());
+      for (uint32_t i = 0; i < TinyProgram::kVocabulary * 512; ++i) {
+        const float size = i % 11 == 0 && i / 512 % 3 == 2 ? 0x1p-20f : 1.98f;  // some rows have small ones between
+        table[i] = i / 512 % 3 == 1 ? -size : size;
+      }
+      const BufferId out = t.buffer(320);
+      t.fill = fill;
+      t.store(t.matrix(format, 320, 512), t.all(0), t.all(out), {.scale = 1e-2f});
+      std::get<Project>(t.program.steps.back().op).input_norm.reset();
+      t.fill.reset();
+      t.add(Logits{t.all(out), t.norm(320), t.matrix(kQ8_0, TinyProgram::kVocabulary, 320), 1, 0}, "logits");
+      ASSERT_TRUE(check(t.program).has_value());
+      const auto executor = compile(backend::cuda_backend(), t.program, CacheType::kF32);
+      ASSERT_TRUE(executor);
+      EXPECT_TRUE(is_persistent(*executor)) << reasons(*executor);
+      const std::vector<int32_t> tokens = some_tokens(21, TinyProgram::kVocabulary);
+      const std::vector<float> whole = all_logits(*executor, t.program, tokens, 512, Role::kGenerated);
+      EXPECT_TRUE(std::all_of(whole.begin(), whole.end(), [](float v) { return std::isfinite(v); }));
+      for (const size_t chunk : kChunks)
+        EXPECT_TRUE(same_bits(all_logits(*executor, t.program, tokens, chunk, Role::kGenerated), whole)) << chunk;
+    }
+}
+
 // ---- the persistent kernel
 
 // All formats packed: the whole program runs there, unless the case has something that it leaves to the graph.

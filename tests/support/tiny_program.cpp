@@ -21,7 +21,7 @@ Matrix TinyProgram::matrix(Format format, uint32_t rows, uint32_t cols, uint32_t
         format == Format::kQ4_0 || format == Format::kQ8_0 || format == Format::kQ4_K || format == Format::kQ6_K;
     if (!packed) format = format == Format::kBF16 || format == Format::kQ5_1 ? Format::kQ8_0 : Format::kQ4_0;
   }
-  bytes.push_back(random_weights(random, format, uint64_t{slices} * rows * cols));
+  bytes.push_back(random_weights(random, format, uint64_t{slices} * rows * cols, fill));
   program.weights.push_back({.name = "w" + std::to_string(program.weights.size()),
                              .format = format,
                              .cols = cols,

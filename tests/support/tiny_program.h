@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace honeycrisp::test_support {
@@ -20,6 +21,7 @@ struct TinyProgram {
   bool plain;                    // every weight f32
   bool only_packed = false;      // formats but Q4_0, Q8_0, Q4_K, Q6_K become Q4_0 or Q8_0, where rows are whole blocks
   uint32_t head_dim = kHeadDim;  // of attention()
+  std::optional<uint8_t> fill;   // all bytes of the codes of weights that come
 
   explicit TinyProgram(uint32_t columns = 96, bool all_f32 = false);
 

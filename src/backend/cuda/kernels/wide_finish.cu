@@ -36,13 +36,14 @@ __global__ void __launch_bounds__(kFinishThreads) wide_finish(const __grid_const
   }
   const float* sums = sums_of_tile(a, rows, 0, unit * wide_unit_tiles(op) + lane / kTileRows) + row0 * kTileRows + r16;
   const size_t stride = size_t(a.n_row_tiles) * rows * kTileRows;
+  if (exists)  // else nobody has left sums
 #pragma unroll 4
-  for (uint32_t group = 0; group < a.n_groups; ++group, sums += stride)
+    for (uint32_t group = 0; group < a.n_groups; ++group, sums += stride)
 #pragma unroll
-    for (uint32_t i = 0; i < kFinishRows; ++i) {
-      y[i][0] += __ldcg(sums + i * kTileRows);
-      if (gate) y[i][1] += __ldcg(sums + 2 * rows * kTileRows + i * kTileRows);
-    }
+      for (uint32_t i = 0; i < kFinishRows; ++i) {
+        y[i][0] += __ldcg(sums + i * kTileRows);
+        if (gate) y[i][1] += __ldcg(sums + 2 * rows * kTileRows + i * kTileRows);
+      }
 #pragma unroll
   for (uint32_t i = 0; i < kFinishRows; ++i) {
     const uint32_t row = row0 + i;
