@@ -46,6 +46,23 @@ TEST(CudaPlan, floats_are_packed_for_the_persistent_kernel_alone) {
   }
 }
 
+TEST(CudaPlan, names_kernels_and_what_is_not_fast) {
+  TinyProgram t;
+  t.attention([](TinyProgram&, program::Attend&) {});
+  t.residual(t.matrix(Format::kF32, t.width, t.width), t.all(0), {.branch_scale = 0.1f});
+  t.finish();
+  const std::vector<StepPlan> steps = plan_steps(t.program, persistent_obstacles(t.program, CacheType::kF16));
+  ASSERT_EQ(steps.size(), t.program.steps.size());
+  EXPECT_EQ(steps[1].kernel, "project.q4_0.cuda.mma");
+  EXPECT_EQ(steps[1].launches, 1u);
+  EXPECT_NE(steps[1].why_not_fast.find("other steps"), std::string::npos);
+  EXPECT_EQ(steps[3].kernel, "project.q5_1.cuda.mma");
+  const auto floats = std::ranges::find(steps, "project.f32.cuda.simt", &StepPlan::kernel);
+  ASSERT_NE(floats, steps.end());
+  EXPECT_NE(floats->why_not_fast.find("f32: no products of packed tiles"), std::string::npos);
+  EXPECT_NE(floats->why_not_fast.find("F32 has no packed tiles"), std::string::npos);
+}
+
 TEST(CudaPlan, the_memory_of_wide_steps_is_counted_with_their_rows) {
   const TinyProgram t = layers(Format::kQ4_0, 2, 512, 4096);
   ASSERT_TRUE(runs(t.program));

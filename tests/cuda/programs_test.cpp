@@ -658,17 +658,5 @@ TEST_F(CudaExecutor, more_memory_than_the_device_has_is_an_error_with_both_numbe
   EXPECT_NE(executor.error().message.find("free"), std::string::npos) << executor.error().message;
 }
 
-TEST_F(CudaExecutor, the_plan_names_kernels_and_what_is_not_fast) {
-  const backend::Plan& plan = executor_->plan();
-  ASSERT_EQ(plan.steps.size(), tiny_.program.steps.size());
-  EXPECT_EQ(plan.steps[1].kernel, "project.q4_0.cuda.mma");
-  EXPECT_EQ(plan.steps[1].launches, 1u);
-  EXPECT_NE(plan.steps[1].why_not_fast.find("other steps"), std::string::npos);
-  EXPECT_EQ(plan.steps[3].kernel, "project.q5_1.cuda.mma");
-  const auto floats = std::ranges::find(plan.steps, "project.bf16.cuda.simt", &backend::StepPlan::kernel);
-  ASSERT_NE(floats, plan.steps.end());
-  EXPECT_NE(floats->why_not_fast.find("bf16: no products of packed tiles"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace honeycrisp::testing

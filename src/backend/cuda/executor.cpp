@@ -559,8 +559,10 @@ Plan make_plan(const program::Program& program, const CompileOptions& options, c
   const bool persists = runs_persistently(program, options, device);
   const StepMemory memory = place_step_memory(program, options, prompt_path(program, device), persists);
   if (!memory.layout.overflow()) plan.buffer_bytes = memory.layout.total();
-  if (persists && plan.buffer_bytes != 0)
-    plan.buffer_bytes += PersistentStep::needed_bytes(program, options, device).value_or(0);
+  if (persists && plan.buffer_bytes != 0) {  // 0: not known
+    const auto more = PersistentStep::needed_bytes(program, options, device);
+    plan.buffer_bytes = more ? plan.buffer_bytes + *more : 0;
+  }
   if (const std::string why = fine_prompts_reason(program, device); !why.empty())
     for (StepPlan& step : plan.steps) step.why_not_fast += (step.why_not_fast.empty() ? "" : "; ") + why;
   return plan;

@@ -13,7 +13,7 @@
 
 namespace honeycrisp::backend::cuda {
 
-inline constexpr uint32_t kStepRows = 8;  // rows of the batch that a launch serves: the columns of an mma
+inline constexpr uint32_t kStepRows = 8;  // rows of the batch that a launch serves
 inline constexpr uint32_t kStepWarps = 16, kStepThreads = kStepWarps * 32;
 inline constexpr uint32_t kStageTiles = kStepWarps;  // most tiles of a stage: one a warp
 /// Tiles of so many bytes that a stage has at most.

@@ -97,9 +97,12 @@ class Lowering {
 
   NormArgs norm_args(const std::optional<Norm>& norm) const {
     if (weights_ != nullptr) return weights_->norm(norm);
-    return {norm.has_value(), nullptr, norm ? norm->eps : 0};
+    return {norm.has_value(), norm && norm->weight ? vector(*norm->weight) : nullptr, norm ? norm->eps : 0};
   }
-  const float* vector(VectorId id) const { return weights_ != nullptr ? weights_->vector(id) : nullptr; }
+  // Without weights an address that no other vector has, for plans tell vectors apart by it.
+  const float* vector(VectorId id) const {
+    return weights_ != nullptr ? weights_->vector(id) : reinterpret_cast<const float*>((uint64_t{id} + 1) << 32);
+  }
 
   Why lower(const Embed& e) {
     if (at_ != 0) return "an embedding after the first step";

@@ -72,8 +72,10 @@ Result<uint64_t> PersistentStep::needed_bytes(const program::Program& program, c
   const uint32_t together = rows_together(row_bytes, std::min(most_rows(plan), options.max_rows));
   uint64_t bytes = lists.total() + plane_bytes(plan) + arrival_bytes(plan);
   if (row_bytes != 0) bytes += chunk_bytes(together * row_bytes);
-  // Where these cannot run there are none.
-  if (options.max_rows >= kWideFrom) bytes += WideStep::needed_bytes(program, plan, device, options).value_or(0);
+  if (options.max_rows >= kWideFrom) {
+    HC_ASSIGN(const uint64_t wide, WideStep::needed_bytes(program, plan, device, options));
+    bytes += wide;
+  }
   return bytes;
 }
 
@@ -139,7 +141,7 @@ Result<PersistentStep> PersistentStep::make(const program::Program& program, con
     auto wide = WideStep::make(program, plan, p.formats_, weights, device, options.max_rows);
     if (wide)
       p.wide_ = std::move(*wide);
-    else if (wide.error().code == ErrorCode::kOutOfMemory || wide.error().code == ErrorCode::kUnsupported)
+    else if (wide.error().code == ErrorCode::kOutOfMemory)
       log_warning("batches of many generated rows run {} at a time: {}", kStepRows, wide.error().message);
     else
       return tl::unexpected(wide.error());

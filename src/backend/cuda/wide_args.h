@@ -1,6 +1,6 @@
 // What crosses from the host to the kernels of wide steps: more generated rows than the persistent kernel serves at
-// once, a kernel an op, with the persistent kernel's ops, vectors and order of sums: a row's bits are the same in both.
-// Plain data, made by wide_step.cpp, read by kernels/wide_*.cu.
+// once, a kernel an op (two a product), with the persistent kernel's ops, vectors and order of sums: a row's bits are
+// the same in both. Plain data, made by wide_step.cpp, read by kernels/wide_*.cu.
 //
 // Vectors lie in planes as there, but a place is used again once nobody reads it any more, and the kernels' order takes
 // the place of polling: nothing is poisoned.
@@ -35,14 +35,8 @@ struct WideProductArgs {
   float* squares = nullptr;   // of inputs: [n_rows][k_tiles]
 };
 constexpr uint32_t wide_padded_rows(uint32_t n_rows) { return (n_rows + 15) / 16 * 16; }
-/// Units of a part, and of an op.
+/// Units of a part.
 constexpr uint32_t wide_units(const StepOp& op, uint32_t part) { return (op.rows[part] + kWideUnit - 1) / kWideUnit; }
-constexpr uint32_t wide_units(const StepOp& op) {
-  if (op.ending == EndingKind::kGate) return wide_units(op, 0);
-  uint32_t n = 0;
-  for (uint32_t part = 0; part < op.n_parts; ++part) n += wide_units(op, part);
-  return n;
-}
 /// Row tiles of a unit.
 constexpr uint32_t wide_unit_tiles(const StepOp& op) { return op.ending == EndingKind::kGate ? 4 : 2; }
 

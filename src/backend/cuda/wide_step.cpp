@@ -134,6 +134,7 @@ Result<WideStep> WideStep::lay_out(const Program& program, const PersistentPlan&
   w.count_bytes_ = chunk_counts * sizeof(uint32_t);
   w.counts_ = layout.add(w.count_bytes_, 1);
   w.slices_ = layout.add(starts.size(), sizeof(uint32_t));
+  if (layout.overflow()) return invalid("the vectors of steps of {} rows would not fit the address space", rows);
   w.memory_bytes_ = layout.total();
   return w;
 }

@@ -1,5 +1,5 @@
-// Steps of more generated rows than the persistent kernel serves at once, as a kernel an op (wide_args.h): its plan's
-// ops over places that are used again, and what the launches share out.
+// Steps of more generated rows than the persistent kernel serves at once, as a kernel or two an op (wide_args.h): its
+// plan's ops over places that are used again, and what the launches share out.
 #pragma once
 
 #include "backend/cuda/device.h"

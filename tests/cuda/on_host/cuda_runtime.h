@@ -35,6 +35,7 @@ inline float __uint_as_float(uint32_t v) { return std::bit_cast<float>(v); }
 inline uint32_t __float_as_uint(float v) { return std::bit_cast<uint32_t>(v); }
 inline float __int_as_float(int v) { return std::bit_cast<float>(v); }
 inline float __double2float_rn(double v) { return float(v); }
+inline int __float2int_rn(float v) { return int(std::nearbyint(v)); }
 using std::max;
 using std::min;
 inline int __popc(int v) { return std::popcount(uint32_t(v)); }

@@ -1,5 +1,6 @@
 // Packed tiles of every format on the host, by the device's own functions: what packing keeps, and products of a tile
 // in both paths against sums in f64. Needs no device and no CUDA.
+#include "backend/cuda/kernels/block_scale.cuh"
 #include "backend/cuda/kernels/half_tile.cuh"
 #include "backend/cuda/kernels/packing.cuh"
 #include "backend/cuda/kernels/step_tile.cuh"
@@ -124,7 +125,7 @@ struct RowOfTile {
   }
 };
 
-constexpr int kMostActivation = 127 * 128;
+constexpr int kMostActivation = 127 * 128 - 8;  // (BlockScale)
 
 // To eleven significant bits.
 int rounded(int v) {
@@ -148,6 +149,22 @@ std::vector<RowOfTile> random_activations(Random& random, int n) {
     a.prepare(std::ldexp(1.0f, -9));
   }
   return rows;
+}
+
+// No high limb is 127, whatever the largest value of a block, or its word could be poison; and f16 hold all integers.
+TEST(CudaBlockScale, keeps_integers_below_127_times_128_and_their_error_below_half_a_bit_of_eleven) {
+  for (uint32_t mantissa = 0; mantissa < 1u << 23; mantissa += mantissa < 0x7d0000 ? 97 : 1) {
+    const float v = std::bit_cast<float>(127u << 23 | mantissa);
+    const BlockScale scale(magnitude_bits(v));
+    const int x = scale.integer(v);
+    ASSERT_LT(x, 127 * 128) << v;
+    ASSERT_GE(x, 8064) << v;
+    ASSERT_EQ(f16_to_f32(f32_to_f16(float(x))), float(x)) << v;
+    ASSERT_EQ(scale.integer(-v), -x) << v;
+    ASSERT_LE(std::abs(double(scale.after) * x - double(v)), double(v) * 0x1p-11) << v;
+  }
+  for (const float v : {0.0f, 1e-38f, 3.4e38f}) EXPECT_LT(BlockScale(magnitude_bits(v)).integer(v), 127 * 128) << v;
+  EXPECT_TRUE(std::isnan(BlockScale(magnitude_bits(INFINITY)).after));
 }
 
 enum class Form { kLimbs, kHalves };

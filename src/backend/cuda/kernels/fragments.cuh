@@ -4,16 +4,20 @@
 // A block is 32 columns of a row. Its values, times the norm's weights of the product that reads them, become integers
 // x after scaling by a power of two that brings the largest to between 2^13 and 2^14, rounded to eleven significant
 // bits. So an x is what two limbs of a byte are, x = 128 · high + low with low within 0..127, and an f16 as well: one
-// row XX Who makes a block, and how many rows there are, changes none of this. A block with an
-// infinite value or none is divided by NaN, which then all products become.
+// row is multiplied as limbs, several rows as limbs or as f16, and all these sums are exact (step_tile.cuh,
+// half_tile.cuh). With a block go, as floats, what its values were divided by, the sum of its x and that of its low 16
+// columns, and the sum of the squares of the values themselves. Who makes a block, and how many rows there are, changes
+// none of this. A block with an infinite value or none is divided by NaN, which then all products become.
 //
 // Words of the fragments of a row: of pairs of blocks as products read them, of limbs or of f16, where high limbs have
-// 128 added: no word is poison, as none of them is 127, and no f16 is. Then four of every block.
+// 128 added: no word is poison, as no high limb is 127 (block_scale.cuh) and no f16 is a NaN with all bits set. Then
+// four of every block.
 //
 // Who reads them makes the scales of a k tile's blocks relative to its largest (Relative), which the products of the
 // tile are multiplied by in the end. Blocks below 2^-24 of it count as zeros: f16 do not reach further.
 #pragma once
 
+#include "backend/cuda/kernels/block_scale.cuh"
 #include "backend/cuda/kernels/half_tile.cuh"
 #include "backend/cuda/kernels/persistent_block.cuh"
 #include "backend/cuda/kernels/step_tile.cuh"
@@ -22,24 +26,6 @@ namespace honeycrisp::backend::cuda {
 
 constexpr uint32_t kHighBias = 0x80808080;
 
-// What turns numbers into integers below 127 · 128 (rounded), and what undoes it: powers of two. `largest`: the bits of
-// the largest magnitude.
-struct BlockScale {
-  float before, after;
-
-  __device__ __forceinline__ explicit BlockScale(uint32_t largest) {
-    constexpr uint32_t kNearTwo = 0x020400, kInfinite = 0x7f800000;  // from 16255 / 8192 on counts as two
-    const uint32_t exponent = max((largest + kNearTwo) >> 23, 20u);  // biased
-    before = __uint_as_float((267 - exponent) << 23);
-    after = largest >= kInfinite ? __uint_as_float(0x7fffffff) : __uint_as_float((exponent - 13) << 23);
-  }
-  __device__ __forceinline__ int integer(float v) const {
-    // Veltkamp's splitting: the 11 leading bits, rounded to nearest.
-    const float scaled = v * before, times = scaled * 8193.0f;
-    return __float2int_rn(times + (scaled - times));
-  }
-};
-__device__ __forceinline__ uint32_t magnitude_bits(float v) { return __float_as_uint(v) & 0x7fffffff; }
 /// Two integers of BlockScale as f16.
 __device__ __forceinline__ uint32_t two_halves(int x, int y) { return pack_halves(float(x), float(y)); }
 

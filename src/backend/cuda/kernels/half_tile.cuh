@@ -3,10 +3,10 @@
 //
 // Activations are integers of eleven significant bits below 2^14, times a power of two of their block between 2^-24 and
 // one (fragments.cuh): f16 hold them exactly. Codes are f16 without conversion, subnormals q · 2^-24 (packed.cuh).
-// mma.m16n8k16 adds products to an f32 whose 24 bits have room for a block's sum (q < 64 where 16 columns are added, q
-// < 32 where 32 are); codes of eight bits are multiplied as two of four. So a sum is exact, whatever the order in which
-// the tensor core adds: the one that bytes and limbs of one row give. All that follows are the roundings of
-// step_tile.cuh in their order, in units that are powers of two of those.
+// mma.m16n8k16 adds products to an f32 whose 24 bits have room for a block's sum (q < 64, or a
+// multiple of 4 below 256, where 16 columns are added, q < 32 where 32 are); codes of eight bits are multiplied as two
+// of four. So a sum is exact, whatever the order in which the tensor core adds: the one that bytes and limbs of one row
+// give. All that follows are the roundings of step_tile.cuh in their order, in units that are powers of two of those.
 //
 // The columns of an mma are rows of activations, and do not mix. Products with floats (F16; BF16 by m16n8k8 in tf32,
 // which holds both operands) round as the tensor core adds, in steps of 16 or 8 columns that are the same for any rows;
@@ -58,6 +58,9 @@ __device__ __forceinline__ void half_codes(const Tile<F>& r, int i, uint32_t (&l
       }
   }
 }
+/// Scales may be so far from one that what they multiply must have the unit that it has with limbs.
+template <Format F>
+constexpr bool kFullUnit = F == Format::kMXFP4;
 /// What half_codes() multiplies codes of high columns by.
 template <Format F>
 constexpr float kHighHalves = TileFormat<F>::kHighUnit / TileFormat<F>::kLowUnit;
@@ -67,7 +70,7 @@ template <Format F>
 struct HalfScales : LaneScales<F> {
   __device__ __forceinline__ explicit HalfScales(const Tile<F>& r) : LaneScales<F>(r) {}
   __device__ __forceinline__ float finished(float sum, int r8, float of_row) const {
-    return sum * (this->whole[r8] * (TileFormat<F>::kLowUnit * kUnscale)) * of_row;
+    return sum * (this->whole[r8] * (kFullUnit<F> ? 1 : TileFormat<F>::kLowUnit * kUnscale)) * of_row;
   }
 };
 template <Format F>
@@ -181,7 +184,9 @@ __device__ __forceinline__ void multiply_pair(float (&product)[4], const HalfPai
         const float of_sum = kEach == 2 ? whole_sum : is_high != 0 ? whole_sum - sum_of_low : sum_of_low;
         float v = d[i][0][e];
         if constexpr (kPlanes == 2) v = fmaf(16, d[i][1][e], v);
-        if (is_high != 0 && kHighHalves<F> != 1)
+        if constexpr (kFullUnit<F>)
+          v = fmaf(v, kUnscale, -kOffset * kUnscale * of_sum);
+        else if (is_high != 0 && kHighHalves<F> != 1)
           v = fmaf(v, 1 / kHighHalves<F>, -kOffset * of_sum);
         else if constexpr (kOffset != 0)
           v += -kOffset * of_sum;

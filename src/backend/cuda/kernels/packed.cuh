@@ -5,11 +5,11 @@
 // Order of columns inside a block of 32: lane t owns the "low" columns 4t..4t+3 and the "high" columns 16+4t..16+4t+3,
 // each four in the bytes of a word: bytes 0 and 2 have the first two, bytes 1 and 3 the last two (byte_of_element).
 //
-// As f16 (the graph's products, tile_product.cuh): codes become numbers without conversion, as w & 0x000f000f IS two
-// subnormals q · 2^-24, and w & 0x00f000f0 two of 16 q · 2^-24 (their activations are divided by 16; high_factor). Sums
-// are multiplied by 2^24 at the end. What formats subtract (8, 128, 32, the minimums of K-quants) is multiplied by the
-// sums of the activations.
-// As bytes (the persistent kernel, step_tile.cuh): w & 0x0f0f0f0f IS four codes.
+// As f16 (tile_product.cuh, half_tile.cuh): codes become numbers without conversion, as w & 0x000f000f IS two
+// subnormals q · 2^-24, and w & 0x00f000f0 two of 16 q · 2^-24 (in the graph's products their activations are divided
+// by 16; high_factor). Sums are multiplied by 2^24 at the end. What formats subtract (8, 128, 32, the minimums of
+// K-quants) is multiplied by the sums of the activations. As bytes (the persistent kernel, step_tile.cuh): w &
+// 0x0f0f0f0f IS four codes.
 //
 // Bytes of a tile (w32, w16: as words of 32 and 16 bits; blk: block of 32 columns, 0..7; r8: row g or g + 8). First the
 // codes, lowest bits first (TileLayout), then scales:

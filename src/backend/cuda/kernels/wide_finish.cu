@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kFinishThreads) wide_finish(const __grid_const
   const uint32_t rows = wide_padded_rows(a.n_rows), n_folds = (a.n_rows + kFinishRows - 1) / kFinishRows;
   const uint32_t unit = item / n_folds, row0 = item % n_folds * kFinishRows;
   const bool gate = ending.kind == EndingKind::kGate;
-  const WideTile place = tile_of_unit(op, a.first_unit + unit, lane / kTileRows);
+  const WideTile place = tile_of_unit(op, a.first_unit + min(unit, a.n_units - 1), lane / kTileRows);
   const uint32_t r16 = lane % kTileRows, r = place.row + r16, first = place.row - lane / kTileRows * kTileRows;
   const bool exists = unit < a.n_units && r < op.rows[place.part];
   const float weight = op.fragments_norm != nullptr && exists ? __ldg(op.fragments_norm + r) : 1.0f;

@@ -14,7 +14,6 @@
 namespace honeycrisp::backend::cuda {
 
 constexpr int kWideWarps = int(kWideThreads) / 32;
-constexpr uint32_t kWideOctets = kWideRows / kRowsOfMma;
 
 /// A block's activations, of its k tiles and all rows, and the sums of what its warps multiply.
 struct WideMemory {
