@@ -115,7 +115,10 @@ class Bench {
       if (run != 0) HC_TRY(measure_ceilings(test));
       const Stopwatch watch;
       HC_TRY(sessions[0].append(tokens));
-      if (run != 0) test.tokens_per_second.values.push_back(options_.prompt / watch.seconds());
+      if (run != 0)
+        test.tokens_per_second.values.push_back(options_.prompt / watch.seconds());
+      else if (options_.depth == 0)
+        report_.first_prompt_seconds = watch.seconds();
       advance(options_.prompt);
     }
     test.percent_of_others = others.percent();

@@ -61,6 +61,11 @@ struct BenchTest {
 struct BenchReport {
   ModelInfo info;
   double load_seconds = 0;
+  std::optional<double> first_prompt_seconds;  // of the prefill test, before anything else was computed
+  /// From the beginning of loading to the first token after that prompt.
+  std::optional<double> first_token_seconds() const {
+    return first_prompt_seconds ? std::optional(load_seconds + *first_prompt_seconds) : std::nullopt;
+  }
   std::string arithmetic;   // what the peak is of
   std::string no_ceilings;  // why they were not measured
   std::string no_op_times;  // why they were not measured, if asked for

@@ -127,9 +127,12 @@ json::object test_json(const BenchTest& test) {
 
 std::string bench_text(const BenchReport& report) {
   const ModelInfo& info = report.info;
-  std::string out = fmt::format("{}\n{}, {} of weights per token, loaded in {}\n{}\n\n",
+  std::string out = fmt::format("{}\n{}, {} of weights per token, loaded in {}\n{}\n",
                                 escape_for_display(info.path, 100), info.quantization,
                                 human_bytes(info.weight_bytes_per_token), time_text(report.load_seconds), info.backend);
+  if (const auto first = report.first_token_seconds())
+    out += fmt::format("First token, loading and the prompt included: {}\n", time_text(*first));
+  out += "\n";
   Rows rows = {{"test", "tokens/s", "least … most", "of memory", "of peak"}};
   for (const BenchTest& test : report.tests)
     rows.push_back({test.name, fmt::format("{:.2f}", test.tokens_per_second.median()),
@@ -160,6 +163,7 @@ std::string bench_json(const BenchReport& report) {
                                       {"backend", valid_utf8(info.backend)},
                                       {"weight_bytes_per_token", info.weight_bytes_per_token},
                                       {"load_seconds", report.load_seconds},
+                                      {"first_token_seconds", known(report.first_token_seconds())},
                                       {"arithmetic", report.arithmetic},
                                       {"no_ceilings", known(report.no_ceilings)},
                                       {"no_op_times", known(report.no_op_times)},
