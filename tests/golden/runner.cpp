@@ -89,6 +89,17 @@ std::vector<float> Runner::append(const std::vector<int32_t>& tokens, size_t chu
   return logits;
 }
 
+std::vector<int32_t> Runner::greedy(const std::vector<int32_t>& tokens, size_t n, size_t chunk) {
+  reset();
+  std::vector<int32_t> produced;
+  for (std::vector<float> logits = append(tokens, chunk); !::testing::Test::HasFailure();
+       logits = append({produced.back()}, 1, backend::Role::kGenerated)) {
+    produced.push_back(int32_t(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    if (produced.size() == n) break;
+  }
+  return produced;
+}
+
 double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size()) return INFINITY;
   double difference = 0, norm = 0;

@@ -39,6 +39,8 @@ class Runner {
   /// Computes tokens after what was computed before; logits of the last one: [vocabulary].
   std::vector<float> append(const std::vector<int32_t>& tokens, size_t chunk,
                             backend::Role role = backend::Role::kPrompt);
+  /// The first `n` tokens that follow `tokens`, the prompt in chunks.
+  std::vector<int32_t> greedy(const std::vector<int32_t>& tokens, size_t n, size_t chunk);
   void reset() { position_ = 0; }
 
  private:

@@ -20,15 +20,6 @@ int32_t largest(std::span<const float> logits) {
   return int32_t(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-/// The first `n` tokens that follow `tokens`.
-std::vector<int32_t> greedy(Runner& runner, const std::vector<int32_t>& tokens, size_t n) {
-  runner.reset();
-  std::vector<int32_t> produced{largest(runner.append(tokens, kChunk))};
-  while (produced.size() < n && !::testing::Test::HasFailure())
-    produced.push_back(largest(runner.append({produced.back()}, 1, Role::kGenerated)));
-  return produced;
-}
-
 /// What the backend metal-soft reads from the environment, for the time of a test.
 class Checking {
  public:
@@ -57,7 +48,7 @@ TEST_P(MetalModels, reproduce_greedy_continuations) {
   for (const GoldenPrompt& prompt : prompts_) {
     const size_t n = std::min(kTokens, prompt.greedy.size());
     const std::vector<int32_t> expected(prompt.greedy.begin(), prompt.greedy.begin() + ptrdiff_t(n));
-    EXPECT_EQ(greedy(runner, prompt.tokens, n), expected) << "prompt of " << prompt.tokens.size() << " tokens";
+    EXPECT_EQ(runner.greedy(prompt.tokens, n, kChunk), expected) << "prompt of " << prompt.tokens.size() << " tokens";
   }
 }
 
@@ -68,7 +59,7 @@ TEST_P(MetalModels, nothing_is_reported_while_checking) {
   // The start of the prompt, as a prompt; then two generated tokens. A report fails the step, and so the test.
   std::vector<int32_t> tokens = prompts_[0].tokens;
   tokens.resize(4);
-  EXPECT_EQ(greedy(runner, tokens, 3).size(), 3u);
+  EXPECT_EQ(runner.greedy(tokens, 3, kChunk).size(), 3u);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MetalModels, ::testing::ValuesIn(kGoldenModels),
