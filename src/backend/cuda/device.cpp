@@ -12,13 +12,21 @@ namespace {
 constexpr uint64_t kAlignment = 256;
 constexpr uint32_t kStaticSharedBytes = 1024;  // that a kernel may have besides
 
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+std::string driver_obstacle() {
+  int version = 0;  // of CUDA, that the driver is for; stays 0 without one
+  if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0)
+    return fmt::format("there is no NVIDIA driver: install one for CUDA {} or later, or compute on the CPU",
+                       version_text(CUDART_VERSION));
+  return fmt::format("the NVIDIA driver is for CUDA {}, this build needs {}: update it, or compute on the CPU",
+                     version_text(version), version_text(CUDART_VERSION));
+}
+
 Result<DeviceInfo> look_up() {
   int count = 0;
   switch (const cudaError_t status = cudaGetDeviceCount(&count)) {
     case cudaSuccess: break;
-    case cudaErrorInsufficientDriver:
-      return unsupported("no NVIDIA driver, or one older than CUDA {}.{} needs", CUDART_VERSION / 1000,
-                         CUDART_VERSION % 1000 / 10);
+    case cudaErrorInsufficientDriver: return unsupported("{}", driver_obstacle());
     case cudaErrorNoDevice: return unsupported("no NVIDIA device");
     default: HC_TRY(check_cuda(status, "counting devices"));
   }
